@@ -23,7 +23,10 @@ pub struct SimState {
 impl Default for SimState {
     fn default() -> Self {
         Self {
-            driver: Driver { version: "555.58.02".to_owned(), cuda: "12.5".to_owned() },
+            driver: Driver {
+                version: "555.58.02".to_owned(),
+                cuda: "12.5".to_owned(),
+            },
             gpus: Vec::new(),
             processes: Vec::new(),
             faults: Faults::default(),
@@ -66,6 +69,10 @@ pub struct SimGpu {
     pub numa_node: Option<u32>,
     /// Current compute mode.
     pub compute_mode: ComputeMode,
+    /// Whether the driver stays loaded without a user; a state of a version before this field has
+    /// it on.
+    #[serde(default = "on")]
+    pub persistence_mode: bool,
     /// Whether the card answers.
     pub health: Health,
     /// Xid events in the order in which they were raised; readers remember how far they got.
@@ -79,7 +86,14 @@ impl SimGpu {
         {
             "t4" => ("Tesla T4", 15360, 448, (7, 5), 40, None),
             "v100" => ("Tesla V100-SXM2-32GB", 32768, 268, (7, 0), 80, None),
-            "a100" => ("NVIDIA A100-SXM4-40GB", 40960, 506, (8, 0), 108, Some(false)),
+            "a100" => (
+                "NVIDIA A100-SXM4-40GB",
+                40960,
+                506,
+                (8, 0),
+                108,
+                Some(false),
+            ),
             "p4" => ("Tesla P4", 7680, 100, (6, 1), 20, None),
             _ => return None,
         };
@@ -95,10 +109,15 @@ impl SimGpu {
             mig_enabled,
             numa_node: None,
             compute_mode: ComputeMode::Default,
+            persistence_mode: on(),
             health: Health::Ok,
             xids: Vec::new(),
         })
     }
+}
+
+fn on() -> bool {
+    true
 }
 
 /// `nvidia-smi -c`.
@@ -178,6 +197,9 @@ pub struct Faults {
     pub driver_not_loaded: bool,
     /// Setting the compute mode is refused: `NO_PERMISSION`.
     pub compute_mode_denied: bool,
+    /// Not a fault but the real driver's rule, off so that a simulated node works without root: only
+    /// root changes the compute mode or the persistence mode.
+    pub compute_mode_needs_root: bool,
     /// A new MPS server stays INITIALIZING for this long.
     pub server_start_delay_ms: u64,
     /// A new MPS server never leaves INITIALIZING.
