@@ -8,8 +8,10 @@
 //! Nothing under `crates/` may depend on this package.
 
 pub mod model;
+pub mod mps;
 pub mod proc_id;
 pub mod store;
+pub mod wire;
 
 pub use model::{
     ComputeMode, Driver, Faults, Health, ProcessKind, SimGpu, SimProcess, SimState, Xid,

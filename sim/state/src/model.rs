@@ -192,6 +192,10 @@ pub enum ProcessKind {
 /// Injected faults, all off by default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each switch is a fault of its own"
+)]
 pub struct Faults {
     /// NVML can't initialise: `DRIVER_NOT_LOADED`.
     pub driver_not_loaded: bool,

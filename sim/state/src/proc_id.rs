@@ -14,9 +14,9 @@ pub struct ProcId {
 impl ProcId {
     /// Looks up a live process; `None` when there is none (a zombie counts as dead).
     pub fn of(pid: i32) -> Option<Self> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let line = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The command name may hold blanks and parentheses: fields start after the last one.
-        let (_, rest) = stat.rsplit_once(')')?;
+        let (_, rest) = line.rsplit_once(')')?;
         let mut fields = rest.split_whitespace();
         if matches!(fields.next()?, "Z" | "X") {
             return None;
@@ -45,7 +45,10 @@ mod tests {
     fn own_process_is_alive_and_a_reused_pid_is_not_it() {
         let me = ProcId::current();
         assert!(me.is_alive());
-        let other = ProcId { start: me.start + 1, ..me };
+        let other = ProcId {
+            start: me.start + 1,
+            ..me
+        };
         assert!(!other.is_alive());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -57,7 +58,12 @@ impl Store {
     pub fn create(dir: impl Into<PathBuf>, state: &SimState) -> Result<Self, Error> {
         let store = Self::at(dir);
         fs::create_dir_all(&store.dir).map_err(|source| store.io(&store.dir, source))?;
+        // Like the device files: a server or a client of any user works on it.
+        let open = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(&store.dir, open).map_err(|source| store.io(&store.dir, source))?;
         let lock = store.lock()?;
+        lock.set_permissions(fs::Permissions::from_mode(0o666))
+            .map_err(|source| store.io(&store.dir, source))?;
         store.write(state)?;
         drop(lock);
         Ok(store)
@@ -106,16 +112,22 @@ impl Store {
     fn write(&self, state: &SimState) -> Result<(), Error> {
         let path = self.dir.join("state.json");
         let next = self.dir.join("state.json.next");
-        let text = serde_json::to_vec(state)
-            .map_err(|source| Error::Damaged { path: path.clone(), source })?;
+        let text = serde_json::to_vec(state).map_err(|source| Error::Damaged {
+            path: path.clone(),
+            source,
+        })?;
         fs::write(&next, text)
+            .and_then(|()| fs::set_permissions(&next, fs::Permissions::from_mode(0o666)))
             .and_then(|()| fs::rename(&next, &path))
             .map_err(|source| self.io(&path, source))
     }
 
     #[expect(clippy::unused_self, reason = "reads as the store's own error")]
     fn io(&self, path: &Path, source: io::Error) -> Error {
-        Error::Io { path: path.to_path_buf(), source }
+        Error::Io {
+            path: path.to_path_buf(),
+            source,
+        }
     }
 }
 
@@ -128,7 +140,10 @@ fn prune_dead(state: &mut SimState) {
         .filter(|process| process.kind == ProcessKind::MpsServer)
         .map(|process| process.id.pid)
         .collect();
-    state.faults.faulted_servers.retain(|pid| servers.contains(pid));
+    state
+        .faults
+        .faulted_servers
+        .retain(|pid| servers.contains(pid));
 }
 
 #[cfg(test)]
@@ -140,7 +155,10 @@ mod tests {
     fn a_dead_process_frees_its_memory_at_the_next_read() {
         let dir = std::env::temp_dir().join(format!("mpshare-sim-store-{}", std::process::id()));
         let dead = SimProcess {
-            id: ProcId { pid: 1, start: u64::MAX },
+            id: ProcId {
+                pid: 1,
+                start: u64::MAX,
+            },
             uid: 0,
             name: "gone".to_owned(),
             gpu: "GPU-0".to_owned(),
@@ -150,7 +168,10 @@ mod tests {
             percent_tenths: 1000,
             sticky_error: None,
         };
-        let state = SimState { processes: vec![dead], ..SimState::default() };
+        let state = SimState {
+            processes: vec![dead],
+            ..SimState::default()
+        };
         let store = Store::create(&dir, &state).unwrap();
         assert_eq!(store.read().unwrap().processes, []);
         fs::remove_dir_all(dir).unwrap();
