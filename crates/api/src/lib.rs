@@ -1,1 +1,20 @@
-//! See ARCHITECTURE.md.
+//! Every form that crosses a process: files under the MPS root, the config file, names of labels,
+//! annotations, resources and environment variables.
+//!
+//! Each file has one writer (see [`layout`]), carries a version, and is read tolerantly: unknown
+//! fields are ignored, and a damaged file is an error value that the reader treats as an absent
+//! one. The types here are wire forms; [`mpshare_core`] owns the rules.
+
+pub mod allocations;
+pub mod chosen;
+pub mod config;
+pub mod document;
+pub mod layout;
+pub mod names;
+pub mod status;
+
+pub use allocations::{AllocationRecord, Allocations};
+pub use chosen::ChosenConfig;
+pub use document::{DocumentError, read_document, write_document};
+pub use layout::{GpuPaths, MpsRoot};
+pub use status::{GpuState, GpuStatus, NodeStatus};

@@ -1,0 +1,215 @@
+//! `status.json`: what the supervisor found, did and verified.
+
+use mpshare_core::{
+    ComputeCapability, Gpu, Inventory, Limits, Memory, MigMode, Reason, ThreadPercent,
+};
+use serde::{Deserialize, Serialize};
+
+/// The supervisor's report. Amounts of memory are MiB, percentages tenths (500 = 50 %).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Format of this document.
+    pub version: u32,
+    /// The name of the config that the report is about; empty while there is none.
+    pub config: String,
+    /// The driver's version.
+    pub driver: String,
+    /// The cards in index order.
+    pub gpus: Vec<GpuStatus>,
+    /// What keeps the node as a whole from working, or parts of its config from taking hold.
+    pub reasons: Vec<ReasonText>,
+}
+
+impl NodeStatus {
+    /// The format that this program writes.
+    pub const VERSION: u32 = 1;
+
+    /// Looks a card up.
+    pub fn gpu(&self, uuid: &str) -> Option<&GpuStatus> {
+        self.gpus.iter().find(|gpu| gpu.uuid == uuid)
+    }
+
+    /// The inventory that the report was made from, so that its readers plan with the very same
+    /// one and need no driver library. `None` when a field isn't what it should be.
+    pub fn inventory(&self) -> Option<Inventory> {
+        let gpus = self
+            .gpus
+            .iter()
+            .map(GpuStatus::gpu)
+            .collect::<Option<Vec<_>>>()?;
+        Some(Inventory {
+            driver: self.driver.parse().ok()?,
+            gpus,
+        })
+    }
+}
+
+/// One card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuStatus {
+    /// Identity.
+    pub uuid: String,
+    /// NVML's index.
+    pub index: u32,
+    /// The N of `/dev/nvidiaN`.
+    pub minor: u32,
+    /// Product name.
+    pub model: String,
+    /// Total memory.
+    pub memory_mib: u64,
+    /// CUDA compute capability, for example `[7, 5]`.
+    pub compute_capability: (u32, u32),
+    /// MIG: `null` when the card can't.
+    pub mig: Option<bool>,
+    /// NUMA node.
+    pub numa_node: Option<u32>,
+    /// Whether containers can be started on it.
+    pub state: GpuState,
+    /// Why not, or what is pending.
+    pub reason: Option<ReasonText>,
+    /// The generation that state and limits belong to, see [`mpshare_core::Generation`].
+    pub generation: String,
+    /// What runs for the card; `None` while a whole card is handed out, or nothing is.
+    pub daemon: Option<DaemonStatus>,
+}
+
+/// Where a card is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GpuState {
+    /// The card doesn't answer.
+    Absent,
+    /// Its daemon is being started, adopted or verified.
+    Starting,
+    /// What the generation asks for runs, and its limits are verified.
+    Ready,
+    /// It is being emptied.
+    Draining,
+    /// Something broke; see the reason.
+    Fault,
+    /// The card can't do what the config asks of it.
+    Refused,
+}
+
+impl std::fmt::Display for GpuState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(self, f)
+    }
+}
+
+/// The card's MPS control daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonStatus {
+    /// PID on the host.
+    pub pid: i32,
+    /// Host path of the pipe directory.
+    pub pipe_directory: String,
+    /// Host path of what clients see as `/dev/shm`.
+    pub shm_directory: String,
+    /// PID of its server, once a client has made it start one.
+    pub server: Option<i32>,
+    /// The limits as read back from the daemon; `None` until then.
+    pub limits: Option<LimitsStatus>,
+    /// Its clients.
+    pub clients: Vec<ClientStatus>,
+}
+
+/// Verified limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitsStatus {
+    /// Pinned memory limit of a client without one of its own.
+    pub memory_mib: u64,
+    /// Active thread percentage of such a client, in tenths.
+    pub percent_tenths: u32,
+}
+
+impl LimitsStatus {
+    /// The limits, unless they are nonsense.
+    pub fn limits(self) -> Option<Limits> {
+        let percent = ThreadPercent::from_tenths(self.percent_tenths).ok()?;
+        Some(Limits {
+            memory: Memory::from_mib(self.memory_mib),
+            percent,
+        })
+    }
+}
+
+impl From<Limits> for LimitsStatus {
+    fn from(limits: Limits) -> Self {
+        Self {
+            memory_mib: limits.memory.mib(),
+            percent_tenths: limits.percent.tenths(),
+        }
+    }
+}
+
+/// One MPS client process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientStatus {
+    /// PID on the host.
+    pub pid: i32,
+    /// Memory in use, where NVML tells.
+    pub memory_mib: Option<u64>,
+    /// UID of its pod, read from its cgroup.
+    pub pod_uid: Option<String>,
+}
+
+/// A [`Reason`] as it crosses a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReasonText {
+    /// [`Reason::code`].
+    pub code: String,
+    /// The sentence.
+    pub message: String,
+}
+
+impl From<&Reason> for ReasonText {
+    fn from(reason: &Reason) -> Self {
+        Self {
+            code: reason.code().to_owned(),
+            message: reason.to_string(),
+        }
+    }
+}
+
+impl GpuStatus {
+    /// The card's facts; `None` when its UUID isn't one.
+    pub fn gpu(&self) -> Option<Gpu> {
+        let (major, minor) = self.compute_capability;
+        Some(Gpu {
+            uuid: self.uuid.parse().ok()?,
+            index: self.index,
+            minor: self.minor,
+            model: self.model.clone(),
+            memory: Memory::from_mib(self.memory_mib),
+            compute_capability: ComputeCapability { major, minor },
+            mig: match self.mig {
+                None => MigMode::Unsupported,
+                Some(false) => MigMode::Disabled,
+                Some(true) => MigMode::Enabled,
+            },
+            numa_node: self.numa_node,
+        })
+    }
+
+    /// A report on a card about which nothing but its facts is known yet.
+    pub fn starting(gpu: &Gpu) -> Self {
+        Self {
+            uuid: gpu.uuid.to_string(),
+            index: gpu.index,
+            minor: gpu.minor,
+            model: gpu.model.clone(),
+            memory_mib: gpu.memory.mib(),
+            compute_capability: (gpu.compute_capability.major, gpu.compute_capability.minor),
+            mig: match gpu.mig {
+                MigMode::Unsupported => None,
+                MigMode::Disabled => Some(false),
+                MigMode::Enabled => Some(true),
+            },
+            numa_node: gpu.numa_node,
+            state: GpuState::Starting,
+            reason: None,
+            generation: String::new(),
+            daemon: None,
+        }
+    }
+}

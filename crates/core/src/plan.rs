@@ -1,0 +1,284 @@
+//! Configuration x inventory x live shares -> what each card runs and which units it offers.
+//!
+//! Both node processes call [`plan`] on the same inputs. The part of the result that depends on
+//! the configuration and the card alone has a name, the [`Generation`]; the device plugin offers
+//! units only while the supervisor reports limits verified at the generation that the plugin
+//! computed itself.
+//!
+//! Live shares keep their size. What the new configuration can't yet back, in memory or in
+//! threads, is [`UnitState::Unbacked`] until enough old shares end.
+
+mod generation;
+mod target;
+
+pub use generation::Generation;
+pub(crate) use target::Target;
+
+use crate::{
+    DeviceId, Gpu, GpuUuid, Inventory, Limits, LiveShare, Memory, Mode, NodeConfig, Reason,
+    ResourceName, Share, ThreadPercent,
+};
+
+/// The smallest unit that is worth offering: a CUDA context alone takes 250 to 500 MiB, and MPS
+/// counts it against the limit (facts/mps.md 2; NVIDIA/k8s-device-plugin#1118).
+pub const MINIMUM_UNIT: Memory = Memory::from_mib(512);
+
+/// What a node should run and offer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodePlan {
+    /// One plan per card, in inventory order.
+    pub gpus: Vec<GpuPlan>,
+    /// Entries of the configuration that select no card of this node.
+    pub refusals: Vec<Reason>,
+}
+
+impl NodePlan {
+    /// Looks a card's plan up.
+    pub fn gpu(&self, uuid: &GpuUuid) -> Option<&GpuPlan> {
+        self.gpus.iter().find(|gpu| gpu.gpu == *uuid)
+    }
+}
+
+/// What one card should run and offer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GpuPlan {
+    /// The card.
+    pub gpu: GpuUuid,
+    /// The name of what the configuration wants of this card.
+    pub generation: Generation,
+    /// What has to run for the card now, live shares included.
+    pub hosting: Hosting,
+    /// Every unit that the kubelet should be told of, healthy or not.
+    pub units: Vec<Unit>,
+    /// How many units the configuration wants of the card; 0 while it is refused.
+    pub replicas: u32,
+    /// How many more units could be granted now.
+    pub free: u32,
+    /// Memory that no live share holds.
+    pub left: Memory,
+    /// What one new unit is; `None` while the card is refused.
+    pub unit: Option<Share>,
+    /// Why the configuration isn't in force yet, or can't be.
+    pub reason: Option<Reason>,
+}
+
+impl GpuPlan {
+    /// Whether new units are shares under MPS.
+    pub fn is_shared(&self) -> bool {
+        self.replicas > 1
+    }
+
+    /// Whether new units belong to `resource`.
+    pub fn offers(&self, resource: &ResourceName) -> bool {
+        self.units
+            .iter()
+            .any(|unit| unit.state != UnitState::Held && unit.resource == *resource)
+    }
+}
+
+/// What a card needs running.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hosting {
+    /// Nothing: the card is refused and nobody holds a share of it.
+    Nothing,
+    /// No MPS, the compute mode that was there before.
+    Exclusive,
+    /// An MPS control daemon.
+    Mps {
+        /// Names the card's directory.
+        resource: ResourceName,
+        /// What a client without limits of its own gets: the largest live share, or one unit.
+        limits: Limits,
+    },
+}
+
+/// A token and its state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unit {
+    /// The token.
+    pub id: DeviceId,
+    /// The resource whose list it belongs to.
+    pub resource: ResourceName,
+    /// Whether it may be handed out.
+    pub state: UnitState,
+}
+
+/// Whether a token may be handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnitState {
+    /// Yes.
+    Free,
+    /// A container holds it.
+    Held,
+    /// Not before enough other shares have ended.
+    Unbacked,
+}
+
+/// Computes the plan of a node.
+pub fn plan(config: &NodeConfig, inventory: &Inventory, live: &[LiveShare]) -> NodePlan {
+    let (targets, refusals) = target::targets(config, inventory);
+    let gpus = inventory
+        .gpus
+        .iter()
+        .zip(targets)
+        .map(|(gpu, target)| {
+            let held: Vec<&LiveShare> = live.iter().filter(|l| l.gpu == gpu.uuid).collect();
+            gpu_plan(gpu, &target, &held)
+        })
+        .collect();
+    NodePlan { gpus, refusals }
+}
+
+fn gpu_plan(gpu: &Gpu, target: &Target, held: &[&LiveShare]) -> GpuPlan {
+    let conflict = conflict(gpu, target, held);
+    let free = if conflict.is_some() {
+        0
+    } else {
+        free_units(gpu, target, held)
+    };
+    let refusal = match target {
+        Target::Refused(reason) => Some(reason.clone()),
+        Target::Exclusive { .. } | Target::Shared { .. } => None,
+    };
+    GpuPlan {
+        gpu: gpu.uuid.clone(),
+        generation: Generation::of(target),
+        hosting: hosting(target, held),
+        units: units(gpu, target, held, free),
+        replicas: target.replicas(),
+        free,
+        left: memory_left(gpu, held),
+        unit: target.unit(gpu),
+        reason: refusal
+            .or(conflict)
+            .or_else(|| shortage(gpu, target, held, free)),
+    }
+}
+
+/// New units can't join live shares that reach the card in another way, or by another name.
+fn conflict(gpu: &Gpu, target: &Target, held: &[&LiveShare]) -> Option<Reason> {
+    let fits = |live: &LiveShare| match target {
+        Target::Shared { resource, .. } => live.mode == Mode::Mps && live.resource == *resource,
+        Target::Exclusive { resource } => {
+            live.mode == Mode::Exclusive && live.resource == *resource
+        }
+        Target::Refused(_) => true,
+    };
+    held.iter()
+        .any(|live| !fits(live))
+        .then(|| Reason::WaitingForShares {
+            gpu: gpu.uuid.clone(),
+            shares: held.len(),
+            memory: held.iter().map(|live| live.share.memory).sum(),
+        })
+}
+
+/// Some of the wanted units can't be backed yet.
+fn shortage(gpu: &Gpu, target: &Target, held: &[&LiveShare], free: u32) -> Option<Reason> {
+    let Target::Shared { replicas, unit, .. } = target else {
+        return None;
+    };
+    let held_ids: usize = held.iter().map(|live| live.ids.len()).sum();
+    let open = usize::try_from(*replicas)
+        .unwrap_or(usize::MAX)
+        .saturating_sub(held_ids);
+    let free_ids = usize::try_from(free).unwrap_or(usize::MAX);
+    (free_ids < open).then(|| Reason::UnitsNotBacked {
+        gpu: gpu.uuid.clone(),
+        units: open.saturating_sub(free_ids),
+        unit: unit.memory,
+        left: memory_left(gpu, held),
+    })
+}
+
+fn memory_left(gpu: &Gpu, held: &[&LiveShare]) -> Memory {
+    gpu.memory
+        .saturating_sub(held.iter().map(|live| live.share.memory).sum())
+}
+
+/// How many new units memory, threads and the count of replicas leave room for.
+fn free_units(gpu: &Gpu, target: &Target, held: &[&LiveShare]) -> u32 {
+    match target {
+        Target::Refused(_) => 0,
+        Target::Exclusive { .. } => u32::from(held.is_empty()),
+        Target::Shared { replicas, unit, .. } => {
+            let by_memory = memory_left(gpu, held).pieces_of(unit.memory);
+            let used: u32 = held.iter().map(|live| live.share.percent.tenths()).sum();
+            let left = ThreadPercent::FULL.tenths().saturating_sub(used);
+            let by_threads = left.checked_div(unit.percent.tenths()).unwrap_or(0);
+            let by_memory = u32::try_from(by_memory).unwrap_or(u32::MAX);
+            by_memory.min(by_threads).min(*replicas)
+        }
+    }
+}
+
+fn hosting(target: &Target, held: &[&LiveShare]) -> Hosting {
+    match held.first() {
+        Some(live) if live.mode == Mode::Exclusive => return Hosting::Exclusive,
+        None if matches!(target, Target::Exclusive { .. }) => return Hosting::Exclusive,
+        None if matches!(target, Target::Refused(_)) => return Hosting::Nothing,
+        Some(_) | None => {}
+    }
+    // Only units that may be granted beside the live shares raise the limits.
+    let unit = match target {
+        Target::Shared { resource, unit, .. }
+            if held.iter().all(|live| live.resource == *resource) =>
+        {
+            Some((resource, unit))
+        }
+        Target::Shared { .. } | Target::Exclusive { .. } | Target::Refused(_) => None,
+    };
+    let shares = held
+        .iter()
+        .map(|live| (&live.resource, &live.share))
+        .chain(unit);
+    let largest = shares.fold(
+        None,
+        |largest: Option<(&ResourceName, Limits)>, (resource, share)| {
+            let (name, limits) = largest.unwrap_or((resource, *share));
+            let memory = limits.memory.max(share.memory);
+            let percent = limits.percent.max(share.percent);
+            Some((name, Limits { memory, percent }))
+        },
+    );
+    largest.map_or(Hosting::Nothing, |(resource, limits)| Hosting::Mps {
+        resource: resource.clone(),
+        limits,
+    })
+}
+
+/// The ids of live shares, then the ids that the target names, as many of them free as are backed.
+fn units(gpu: &Gpu, target: &Target, held: &[&LiveShare], free: u32) -> Vec<Unit> {
+    let held_ids = held.iter().flat_map(|live| {
+        live.ids.iter().map(|id| Unit {
+            id: id.clone(),
+            resource: live.resource.clone(),
+            state: UnitState::Held,
+        })
+    });
+    let mut units: Vec<Unit> = held_ids.collect();
+    let mut free_left = free;
+    for id in target.ids(gpu) {
+        if units.iter().any(|unit| unit.id == id) {
+            continue;
+        }
+        let state = if free_left > 0 {
+            UnitState::Free
+        } else {
+            UnitState::Unbacked
+        };
+        free_left = free_left.saturating_sub(1);
+        if let Some(resource) = target.resource() {
+            units.push(Unit {
+                id,
+                resource: resource.clone(),
+                state,
+            });
+        }
+    }
+    units.sort_by(|a, b| a.id.cmp(&b.id));
+    units
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! The name of what a configuration wants of a card.
+
+use std::fmt;
+
+use super::Target;
+
+/// Two processes agree on a card's plan exactly when they agree on this text.
+///
+/// It spells the plan out instead of hashing it: equality is exact, and a person who compares a
+/// log line with `status.json` sees what differs. Example: `mps/nvidia.com/gpu/2x7680M@50.0`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(String);
+
+impl Generation {
+    pub(super) fn of(target: &Target) -> Self {
+        Self(match target {
+            Target::Shared {
+                resource,
+                replicas,
+                unit,
+            } => format!(
+                "mps/{resource}/{replicas}x{}M@{}",
+                unit.memory.mib(),
+                unit.percent
+            ),
+            Target::Exclusive { resource } => format!("exclusive/{resource}"),
+            Target::Refused(reason) => format!("refused/{}", reason.code()),
+        })
+    }
+
+    /// A generation that was read from a file; it is only ever compared.
+    pub fn from_text(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,235 @@
+//! Every refusal, with the one sentence that people see for it.
+//!
+//! The same text appears in Events, conditions, logs, command output and gRPC or HTTP replies:
+//! what was asked, what there is, then `hint:` what to do. The code is stable: alerts may depend
+//! on it. A reason is a value; that it displays itself is all it shares with an error.
+
+use thiserror::Error;
+
+use crate::{ComputeCapability, DriverVersion, GpuUuid, Memory, ResourceName};
+
+/// Why something isn't, or isn't yet, as asked.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(
+    missing_docs,
+    reason = "the sentence of each variant says what its fields are"
+)]
+pub enum Reason {
+    // What a configuration asks of a card that the card can't do.
+    #[error(
+        "`{gpu}` is asked for {replicas} replicas, but takes at most {cap} MPS clients; hint: set `replicas` to {cap} or less"
+    )]
+    AboveClientCap {
+        gpu: GpuUuid,
+        replicas: u32,
+        cap: u32,
+    },
+    #[error(
+        "a unit of `{gpu}` would be {unit}, less than the {minimum} that a CUDA context needs; hint: set `replicas` to {replicas} or less"
+    )]
+    UnitTooSmall {
+        gpu: GpuUuid,
+        unit: Memory,
+        minimum: Memory,
+        replicas: u32,
+    },
+    #[error(
+        "`{gpu}` has MIG enabled, which excludes sharing by MPS; hint: disable MIG on it (`nvidia-smi -i {gpu} -mig 0`) or leave it out of `devices`"
+    )]
+    MigEnabled { gpu: GpuUuid },
+    #[error(
+        "`{gpu}` ({model}, compute capability {capability}) is older than Volta (7.0), where MPS can't isolate memory; hint: hand it out whole with `replicas: 1`"
+    )]
+    NoMemoryIsolation {
+        gpu: GpuUuid,
+        model: String,
+        capability: ComputeCapability,
+    },
+    #[error("`{gpu}` is named by two entries of `sharing.mps.resources`; hint: name it once")]
+    SelectedTwice { gpu: GpuUuid },
+    #[error(
+        "`{gpu}` and `{other}` begin with the same 12 characters and would share a directory; hint: leave one of them out"
+    )]
+    SameDirectory { gpu: GpuUuid, other: GpuUuid },
+    #[error(
+        "`{resource}` asks for devices `{wanted}`, which this node with {cards} GPUs doesn't have left; hint: check `devices` against `nvidia-smi -L`"
+    )]
+    NothingSelected {
+        resource: ResourceName,
+        wanted: String,
+        cards: usize,
+    },
+    #[error(
+        "driver {driver} is older than 535, the first with usable MPS limits; hint: upgrade it"
+    )]
+    DriverTooOld { driver: DriverVersion },
+
+    // What has to wait for shares that containers hold.
+    #[error(
+        "`{gpu}` keeps {shares} shares of the former configuration ({memory}) until their pods end; hint: nothing is lost, or end those pods"
+    )]
+    WaitingForShares {
+        gpu: GpuUuid,
+        shares: usize,
+        memory: Memory,
+    },
+    #[error(
+        "`{gpu}` can't back {units} more units of {unit} yet: {left} left beside older shares; hint: they follow when those pods end"
+    )]
+    UnitsNotBacked {
+        gpu: GpuUuid,
+        units: usize,
+        unit: Memory,
+        left: Memory,
+    },
+
+    // What a request can't get.
+    #[error(
+        "{asked} units of {unit} asked on `{gpu}`, {free} can be granted ({left} left); hint: ask for less, or wait for a pod on it to end"
+    )]
+    NotEnoughLeft {
+        gpu: GpuUuid,
+        asked: u32,
+        free: u32,
+        unit: Memory,
+        left: Memory,
+    },
+    #[error(
+        "{asked} units asked for one container, but no one GPU has them free ({}), and a CUDA process can use one MPS daemon only; hint: ask for at most what one GPU has",
+        free.iter().map(|(gpu, free)| format!("`{}`: {free}", gpu.short())).collect::<Vec<_>>().join(", ")
+    )]
+    SpansGpus {
+        asked: usize,
+        free: Vec<(GpuUuid, u32)>,
+    },
+    #[error(
+        "{asked} units asked, but the configuration sets `failRequestsGreaterThanOne: true`; hint: ask for 1, or set it to false to get {asked} times the memory"
+    )]
+    OneUnitOnly { asked: usize },
+    #[error(
+        "`{id}` is no device of this node; hint: restart the kubelet if it keeps asking for it"
+    )]
+    UnknownDevice { id: String },
+    #[error("the request names no device")]
+    EmptyRequest,
+    #[error(
+        "the allocation couldn't be recorded, so nothing was granted: {problem}; hint: check the disk of the MPS root directory"
+    )]
+    NotRecorded { problem: String },
+
+    // Why a container has to wait.
+    #[error("`{gpu}` is {state}, not Ready: {why}")]
+    GpuNotReady {
+        gpu: GpuUuid,
+        state: String,
+        why: String,
+    },
+    #[error(
+        "the MPS daemon of `{gpu}` has no verified limit of {share} yet ({}); hint: the kubelet retries by itself",
+        verified.map_or_else(|| "none so far".to_owned(), |memory| format!("{memory} so far"))
+    )]
+    LimitsNotVerified {
+        gpu: GpuUuid,
+        share: Memory,
+        verified: Option<Memory>,
+    },
+    #[error(
+        "processes {pids:?} of the units' former owner still use `{gpu}`; hint: they are being ended by the kubelet, which retries by itself"
+    )]
+    FormerOwnerAlive { gpu: GpuUuid, pids: Vec<i32> },
+
+    // Configuration and its choice.
+    #[error("no configuration at `{path}` yet; hint: is the config-manager running?")]
+    ConfigMissing { path: String },
+    #[error("config `{name}` can't be used, the last good one stays in force: {problem}")]
+    ConfigInvalid { name: String, problem: String },
+    #[error(
+        "the ConfigMap has no config `{name}` (it has {}); hint: correct the node label or add the key",
+        known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    )]
+    ConfigUnknown { name: String, known: Vec<String> },
+    #[error(
+        "node labels disagree: `nvidia.com/device-plugin.config={config}` and `ack.node.gpu.schedule={schedule}`; nothing is changed; hint: remove one of them"
+    )]
+    LabelsDisagree { config: String, schedule: String },
+    #[error(
+        "the MPS supervisor has reported nothing at `{path}` yet; hint: is mps-control-daemon-ctr running?"
+    )]
+    StatusMissing { path: String },
+
+    // The state of a card.
+    #[error(
+        "process {pid}, no daemon of ours, holds the MPS directory of `{gpu}`; hint: stop it (`echo quit | nvidia-cuda-mps-control` with its environment)"
+    )]
+    ForeignDaemon { gpu: GpuUuid, pid: i32 },
+    #[error("the MPS control daemon of `{gpu}` isn't usable: {problem}")]
+    DaemonFailed { gpu: GpuUuid, problem: String },
+    #[error("the MPS daemon of `{gpu}` reads back {found} where {wanted} was set")]
+    LimitMismatch {
+        gpu: GpuUuid,
+        wanted: String,
+        found: String,
+    },
+    #[error(
+        "MPS server {server} of `{gpu}` is in FAULT after a client's fatal error; hint: it recovers when the affected clients have ended"
+    )]
+    ServerFault { gpu: GpuUuid, server: i32 },
+    #[error(
+        "MPS server {server} of `{gpu}` has been starting for {seconds} s; hint: look at `server.log` beside its pipe directory and at `dmesg`"
+    )]
+    ServerStuck {
+        gpu: GpuUuid,
+        server: i32,
+        seconds: u64,
+    },
+    #[error(
+        "the compute mode of `{gpu}` can't be set to EXCLUSIVE_PROCESS: {problem}; hint: the supervisor needs root"
+    )]
+    ComputeModeDenied { gpu: GpuUuid, problem: String },
+    #[error("`{gpu}` doesn't answer: {problem}; hint: look at `dmesg`, reset or replace it")]
+    GpuLost { gpu: GpuUuid, problem: String },
+    #[error(
+        "`{gpu}` reported Xid {xid}; hint: its units come back when it has been healthy for a while"
+    )]
+    Xid { gpu: GpuUuid, xid: u64 },
+}
+
+impl Reason {
+    /// The stable code, in the form of a condition's `reason`.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::AboveClientCap { .. } => "AboveClientCap",
+            Self::UnitTooSmall { .. } => "UnitTooSmall",
+            Self::MigEnabled { .. } => "MigEnabled",
+            Self::NoMemoryIsolation { .. } => "NoMemoryIsolation",
+            Self::SelectedTwice { .. } => "SelectedTwice",
+            Self::SameDirectory { .. } => "SameDirectory",
+            Self::NothingSelected { .. } => "NothingSelected",
+            Self::DriverTooOld { .. } => "DriverTooOld",
+            Self::WaitingForShares { .. } => "WaitingForShares",
+            Self::UnitsNotBacked { .. } => "UnitsNotBacked",
+            Self::NotEnoughLeft { .. } => "NotEnoughLeft",
+            Self::SpansGpus { .. } => "SpansGpus",
+            Self::OneUnitOnly { .. } => "OneUnitOnly",
+            Self::UnknownDevice { .. } => "UnknownDevice",
+            Self::EmptyRequest => "EmptyRequest",
+            Self::NotRecorded { .. } => "NotRecorded",
+            Self::GpuNotReady { .. } => "GpuNotReady",
+            Self::LimitsNotVerified { .. } => "LimitsNotVerified",
+            Self::FormerOwnerAlive { .. } => "FormerOwnerAlive",
+            Self::ConfigMissing { .. } => "ConfigMissing",
+            Self::ConfigInvalid { .. } => "ConfigInvalid",
+            Self::ConfigUnknown { .. } => "ConfigUnknown",
+            Self::LabelsDisagree { .. } => "LabelsDisagree",
+            Self::StatusMissing { .. } => "StatusMissing",
+            Self::ForeignDaemon { .. } => "ForeignDaemon",
+            Self::DaemonFailed { .. } => "DaemonFailed",
+            Self::LimitMismatch { .. } => "LimitMismatch",
+            Self::ServerFault { .. } => "ServerFault",
+            Self::ServerStuck { .. } => "ServerStuck",
+            Self::ComputeModeDenied { .. } => "ComputeModeDenied",
+            Self::GpuLost { .. } => "GpuLost",
+            Self::Xid { .. } => "Xid",
+        }
+    }
+}
