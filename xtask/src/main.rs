@@ -1,2 +1,68 @@
-//! See ARCHITECTURE.md.
-fn main() {}
+//! The tasks of this repository: `cargo xtask <task>`.
+//!
+//! | task | what |
+//! |---|---|
+//! | `demo` | the simulated node, end to end, for people |
+//! | `test` | tidy, format, lints, all tests |
+//! | `tidy` | the rules of ARCHITECTURE.md that a compiler doesn't check |
+//! | `bench node` | start-up, reload, memory and idle CPU of the node's processes |
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command for people"
+)]
+
+mod build;
+mod demo;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "xtask", about = "Tasks of the mpshare repository")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Build everything and run the simulated node's story.
+    Demo {
+        /// Passed on to the demo: `--keep`, `--json`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Check formatting, lints, the architecture, and run all tests.
+    Test,
+    /// Check the architecture only.
+    Tidy,
+    /// Measure.
+    Bench {
+        /// What to measure: `node`.
+        what: String,
+        /// Passed on to the benchmark.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Args::parse().task {
+        Task::Demo { args } => demo::demo(&args),
+        Task::Test => test::run(),
+        Task::Tidy => tidy::run(),
+        Task::Bench { what, args } => demo::bench(&what, &args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Who may do what, by the peer's credentials (facts/mps.md 1.2).
+
+use mpshare_sim_state::wire::Peer;
+
+/// The daemon's own user.
+pub(super) fn owner() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Root and the user that started the daemon may change it.
+pub(super) fn may_control(peer: Peer) -> bool {
+    peer.uid == 0 || peer.uid == owner()
+}
+
+/// Root may act for everybody, others for themselves.
+pub(super) fn may_act_for(peer: Peer, uid: u32) -> bool {
+    peer.uid == 0 || peer.uid == uid
+}
+
+/// The refusal of a change of settings (sic).
+pub(super) fn no_control(peer: Peer) -> String {
+    format!(
+        "Insufficient privileges for UID {}. Control deamon settings can only be modified by the \
+         user started it or by the root user.\n",
+        peer.uid
+    )
+}
+
+/// The refusal of an act on somebody else's server.
+pub(super) fn not_theirs(peer: Peer, act: &str) -> String {
+    format!("Insufficient privileges for UID {}. Only the root user may {act}.\n", peer.uid)
+}
