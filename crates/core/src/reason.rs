@@ -74,6 +74,10 @@ pub enum Reason {
         memory: Memory,
     },
     #[error(
+        "the MPS daemon of `{gpu}` still has {clients} clients and stays until they end; hint: nothing is lost, or end their pods"
+    )]
+    WaitingForClients { gpu: GpuUuid, clients: usize },
+    #[error(
         "`{gpu}` can't back {units} more units of {unit} yet: {left} left beside older shares; hint: they follow when those pods end"
     )]
     UnitsNotBacked {
@@ -207,6 +211,7 @@ impl Reason {
             Self::NothingSelected { .. } => "NothingSelected",
             Self::DriverTooOld { .. } => "DriverTooOld",
             Self::WaitingForShares { .. } => "WaitingForShares",
+            Self::WaitingForClients { .. } => "WaitingForClients",
             Self::UnitsNotBacked { .. } => "UnitsNotBacked",
             Self::NotEnoughLeft { .. } => "NotEnoughLeft",
             Self::SpansGpus { .. } => "SpansGpus",

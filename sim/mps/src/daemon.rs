@@ -95,11 +95,14 @@ impl Daemon {
 
     fn log_start(&self) {
         if let Some(version) = self.options.profile.binary_version() {
-            self.log.say(format!("CUDA MPS Control binary version: {version}"));
+            self.log
+                .say(format!("CUDA MPS Control binary version: {version}"));
         }
         let dirs = &self.options.dirs;
-        self.log
-            .say(format!("Starting control daemon using socket {}", dirs.control().display()));
+        self.log.say(format!(
+            "Starting control daemon using socket {}",
+            dirs.control().display()
+        ));
         self.log.say(format!(
             "To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={}",
             dirs.pipe.display()

@@ -80,7 +80,7 @@ impl Dirs {
 pub(crate) struct OpenFiles {
     /// Holds the write lock until the process ends; opened before the sockets, so that the lock is
     /// free when a front-end sees its connection end.
-    pub(crate) lock: File,
+    _lock: File,
     pub(crate) control: OwnedFd,
     pub(crate) privileged: OwnedFd,
     /// Open for reading and writing, so that it never ends when a server goes.
@@ -122,7 +122,15 @@ pub(crate) fn open(
             .and_then(|mut file| file.write_all(std::process::id().to_string().as_bytes()))
             .map_err(no_pipe_dir)?;
     }
-    Ok(OpenFiles { lock, control, privileged, fifo, control_log, server_log, warning })
+    Ok(OpenFiles {
+        _lock: lock,
+        control,
+        privileged,
+        fifo,
+        control_log,
+        server_log,
+        warning,
+    })
 }
 
 /// The two log files, or standard output, or nothing with a warning.
@@ -131,7 +139,8 @@ fn open_logs(dirs: &Dirs, foreground: Foreground) -> (Sink, Sink, Option<String>
         return (Sink::Stdout, Sink::Stdout, None);
     }
     let open = |name| append(&dirs.log.join(name)).map(|file| Sink::File(Mutex::new(file)));
-    let both = make_log_dir(&dirs.log).and_then(|()| Ok((open("control.log")?, open("server.log")?)));
+    let both =
+        make_log_dir(&dirs.log).and_then(|()| Ok((open("control.log")?, open("server.log")?)));
     match both {
         Ok((control, server)) => (control, server, None),
         Err(_) => {
@@ -152,12 +161,21 @@ fn make_log_dir(dir: &Path) -> io::Result<()> {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    File::options().create(true).append(true).mode(0o644).open(path)
+    File::options()
+        .create(true)
+        .append(true)
+        .mode(0o644)
+        .open(path)
 }
 
 /// Opens a file that everybody may write, as it is.
 fn open_shared(path: &Path) -> io::Result<File> {
-    let file = File::options().create(true).read(true).write(true).truncate(false).open(path)?;
+    let file = File::options()
+        .create(true)
+        .read(true)
+        .write(true)
+        .truncate(false)
+        .open(path)?;
     file.set_permissions(fs::Permissions::from_mode(0o666))?;
     Ok(file)
 }

@@ -18,13 +18,15 @@ enum End {
 }
 
 impl Daemon {
-    /// Carries a `quit` out. The answer is the front-end's exit code, or a refusal.
+    /// Carries a `quit` out up to the last step, [`Daemon::end`]. The answer is the front-end's
+    /// exit code, or a refusal.
     pub(super) fn quit(&self, peer: Peer, timeout: Option<u32>) -> Result<u8, String> {
         if !privilege::may_control(peer) {
             return Err("Not enough privilege to execute quit command\n".to_owned());
         }
         let seconds = timeout.unwrap_or(0);
-        self.log.say(format!("quit command issued with timeout of {seconds}"));
+        self.log
+            .say(format!("quit command issued with timeout of {seconds}"));
         let mut state = self.lock();
         state.life = Life::Quitting;
         if let Some(server) = &mut state.server {
@@ -35,11 +37,7 @@ impl Daemon {
         }
         drop(state);
         let end = self.wait_for_servers(timeout.map(|seconds| Duration::from_secs(seconds.into())));
-        let mut state = self.lock();
-        let status = u8::from(state.starts == Starts::OneFailed);
-        let code = self.front_end_code(end, &state);
-        state.life = Life::Over(status);
-        Ok(code)
+        Ok(self.front_end_code(end, &self.lock()))
     }
 
     /// Not to be relied on (facts/mps.md 4.3): after a failed start it is 1 now and then.
@@ -66,8 +64,8 @@ impl Daemon {
                 end = End::Forced;
                 continue;
             }
-            // A year is as good as for ever, and no timer overflows.
-            let left = left.min(Duration::from_secs(365 * 24 * 3600));
+            // A day, then again: no timer overflows.
+            let left = left.min(Duration::from_hours(24));
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -77,6 +75,8 @@ impl Daemon {
     /// Lets [`Daemon::serve`] go on to the end of the process.
     pub(super) fn end(&self) {
         self.end_server_log();
+        let mut state = self.lock();
+        state.life = Life::Over(u8::from(state.starts == Starts::OneFailed));
         self.changed.notify_all();
     }
 
@@ -87,7 +87,10 @@ impl Daemon {
             if let Life::Over(status) = state.life {
                 return status;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 

@@ -40,7 +40,12 @@ impl Daemon {
         request: AttachRequest,
     ) {
         let uid = self.counted_uid(peer);
-        let client = Pending { connection, request, uid, failed_starts: 0 };
+        let client = Pending {
+            connection,
+            request,
+            uid,
+            failed_starts: 0,
+        };
         let mut state = self.lock();
         let ready = matches!(
             &state.server,
@@ -51,8 +56,11 @@ impl Daemon {
         } else {
             "Server is not ready, push client to pending list"
         };
-        self.log.say(format!("NEW CLIENT {} from user {uid}: {outcome}", peer.pid));
-        if !self.can_serve(uid) {
+        self.log.say(format!(
+            "NEW CLIENT {} from user {uid}: {outcome}",
+            peer.pid
+        ));
+        if !Self::can_serve(uid) {
             client.refuse(Refusal::NotPermitted);
             return;
         }
@@ -61,7 +69,7 @@ impl Daemon {
     }
 
     /// Only a daemon of root starts servers for others.
-    fn can_serve(&self, uid: u32) -> bool {
+    fn can_serve(uid: u32) -> bool {
         privilege::owner() == 0 || privilege::owner() == uid
     }
 
@@ -79,11 +87,11 @@ impl Daemon {
             }
             return;
         }
-        self.serve_queue(state);
+        Self::serve_queue(state);
     }
 
     /// Gives the server the clients of its user up to the first of another, who makes it leave.
-    fn serve_queue(&self, state: &mut State) {
+    fn serve_queue(state: &mut State) {
         let Some(server) = &mut state.server else {
             return;
         };
@@ -93,7 +101,10 @@ impl Daemon {
         if server.stay == Stay::UntilLastClient {
             return;
         }
-        while let Some(client) = state.pending.pop_front_if(|client| client.uid == server.uid) {
+        while let Some(client) = state
+            .pending
+            .pop_front_if(|client| client.uid == server.uid)
+        {
             // A server that just died leaves the client with a closed connection: 805.
             drop(link.hand_over(&client.connection, client.request));
         }
@@ -108,7 +119,7 @@ impl Daemon {
 
     /// Counts a failed start against the client that it was for; after the last attempt the client
     /// gets 805.
-    pub(super) fn count_failure(&self, state: &mut State, cause: Cause) {
+    pub(super) fn count_failure(state: &mut State, cause: Cause) {
         if cause != Cause::Client {
             return;
         }

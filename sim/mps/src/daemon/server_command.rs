@@ -24,12 +24,7 @@ enum Found {
 
 impl Daemon {
     /// The output of a command on a server; `None` when there is no such command.
-    pub(super) fn server_reply(
-        &self,
-        peer: Peer,
-        name: &str,
-        words: Words<'_>,
-    ) -> Option<String> {
+    pub(super) fn server_reply(&self, peer: Peer, name: &str, words: Words<'_>) -> Option<String> {
         Some(match name {
             "get_server_list" => self.server_list(),
             "get_server_status" => self.server_status(words),
@@ -38,9 +33,10 @@ impl Daemon {
             "ps" => self.ps(words),
             "get_active_thread_percentage" => self.ask(words.integer(0), &ServerCommand::Percent),
             "set_active_thread_percentage" => self.set_percent(peer, words),
-            "get_device_pinned_mem_limit" => {
-                self.ask(words.integer(0), &ServerCommand::Limit(device_key(words.get(1))))
-            }
+            "get_device_pinned_mem_limit" => self.ask(
+                words.integer(0),
+                &ServerCommand::Limit(device_key(words.get(1))),
+            ),
             "set_device_pinned_mem_limit" => self.set_limit(peer, words),
             "shutdown_server" => self.shutdown_server(peer, words),
             "terminate_client" => self.terminate_client(peer, words),
@@ -56,7 +52,11 @@ impl Daemon {
     }
 
     fn server_list(&self) -> String {
-        self.lock().server.as_ref().map(|server| format!("{}\n", server.pid)).unwrap_or_default()
+        self.lock()
+            .server
+            .as_ref()
+            .map(|server| format!("{}\n", server.pid))
+            .unwrap_or_default()
     }
 
     fn server_status(&self, words: Words<'_>) -> String {
@@ -65,7 +65,7 @@ impl Daemon {
         }
         match self.find(words.integer(0)) {
             Found::Initializing => "INITIALIZING\n".to_owned(),
-            _ => self.ask(words.integer(0), &ServerCommand::Status),
+            Found::Missing | Found::Up(_) => self.ask(words.integer(0), &ServerCommand::Status),
         }
     }
 
@@ -97,10 +97,14 @@ impl Daemon {
             let pid = super::defaults::integer(word);
             return match self.find(pid) {
                 Found::Up(link) => link.ask(&ServerCommand::Ps).map(show).unwrap_or_default(),
-                _ => format!("{0}{0}\n", not_found(pid)),
+                Found::Missing | Found::Initializing => format!("{0}{0}\n", not_found(pid)),
             };
         }
-        let link = self.lock().server.as_ref().and_then(super::state::Server::link);
+        let link = self
+            .lock()
+            .server
+            .as_ref()
+            .and_then(super::state::Server::link);
         let rows = link.and_then(|link| link.ask(&ServerCommand::Ps)).map(show);
         rows.unwrap_or_else(|| "Server not found\n".to_owned())
     }
@@ -110,13 +114,11 @@ impl Daemon {
         if let Some(refusal) = self.refusal(peer, pid) {
             return refusal;
         }
-        match words.get(1).and_then(Percent::parse) {
-            Some(percent) => self.ask(pid, &ServerCommand::SetPercent(percent.value())),
-            None => {
-                self.log_invalid_percent();
-                self.ask(pid, &ServerCommand::Percent)
-            }
-        }
+        let Some(percent) = words.get(1).and_then(Percent::parse) else {
+            self.log_invalid_percent();
+            return self.ask(pid, &ServerCommand::Percent);
+        };
+        self.ask(pid, &ServerCommand::SetPercent(percent.value()))
     }
 
     fn set_limit(&self, peer: Peer, words: Words<'_>) -> String {
@@ -124,8 +126,14 @@ impl Daemon {
         if let Some(refusal) = self.refusal(peer, pid) {
             return refusal;
         }
-        let limit = words.get(2).and_then(PinnedLimit::parse).map(PinnedLimit::bytes);
-        self.ask(pid, &ServerCommand::SetLimit(device_key(words.get(1)), limit))
+        let limit = words
+            .get(2)
+            .and_then(PinnedLimit::parse)
+            .map(PinnedLimit::bytes);
+        self.ask(
+            pid,
+            &ServerCommand::SetLimit(device_key(words.get(1)), limit),
+        )
     }
 
     /// Somebody who may not change a server that exists.
@@ -151,7 +159,10 @@ impl Daemon {
         if words.has("-f") {
             Self::kill_server(pid);
         } else if let Some(link) = link {
-            let clients = link.ask(&ServerCommand::Clients).map(show).unwrap_or_default();
+            let clients = link
+                .ask(&ServerCommand::Clients)
+                .map(show)
+                .unwrap_or_default();
             drop(link.leave());
             if !clients.is_empty() {
                 return String::new();
@@ -184,7 +195,11 @@ impl Daemon {
             Found::Initializing => return format!("Server {pid} not found!\n1\n"),
             Found::Up(link) => link,
         };
-        if self.lock().server(pid).is_some_and(|server| !privilege::may_act_for(peer, server.uid)) {
+        if self
+            .lock()
+            .server(pid)
+            .is_some_and(|server| !privilege::may_act_for(peer, server.uid))
+        {
             return privilege::not_theirs(peer, "terminate another user's client");
         }
         match link.ask(&ServerCommand::Terminate(client)) {
@@ -200,7 +215,7 @@ fn not_found(pid: i32) -> String {
 
 fn show(reply: ServerReply) -> String {
     match reply {
-        ServerReply::Lines(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
+        ServerReply::Lines(lines) => lines.into_iter().map(|line| line + "\n").collect(),
         ServerReply::Percent(percent) => format!("{percent:.1}\n"),
         ServerReply::Limit(bytes) => bytes
             .and_then(PinnedLimit::from_bytes)

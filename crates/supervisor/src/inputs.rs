@@ -1,0 +1,55 @@
+//! The two files that the supervisor obeys: the config and the records of live shares.
+//!
+//! Both are read tolerantly. A config that can't be used leaves the last good one in force;
+//! records that can't be read leave the last ones that could.
+
+use mpshare_api::{Allocations, ChosenConfig, DocumentError, MpsRoot, config, read_document};
+use mpshare_core::{LiveShare, NodeConfig, Reason};
+use tracing::warn;
+
+/// What the files say now.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Inputs {
+    /// Name and content of the config in force.
+    pub config: Option<(String, NodeConfig)>,
+    /// Why the config that is chosen isn't the one in force.
+    pub problem: Option<Reason>,
+    /// The shares that containers hold.
+    pub live: Vec<LiveShare>,
+}
+
+impl Inputs {
+    /// Reads both files again, starting from what they said before.
+    pub(crate) fn refreshed(&self, root: &MpsRoot) -> Self {
+        let (config, problem) = match read_config(root) {
+            Ok(config) => (Some(config), None),
+            Err(reason) => (self.config.clone(), Some(reason)),
+        };
+        Self { config, problem, live: self.live_shares(root) }
+    }
+
+    fn live_shares(&self, root: &MpsRoot) -> Vec<LiveShare> {
+        match read_document::<Allocations>(&root.allocations()) {
+            Ok(allocations) => allocations.unwrap_or_default().live(),
+            Err(error) => {
+                warn!(%error, "records of live shares can't be read, keeping the last ones");
+                self.live.clone()
+            }
+        }
+    }
+}
+
+fn read_config(root: &MpsRoot) -> Result<(String, NodeConfig), Reason> {
+    let path = root.config();
+    let missing = || Reason::ConfigMissing { path: path.display().to_string() };
+    let unreadable = |error: DocumentError| Reason::ConfigInvalid {
+        name: path.display().to_string(),
+        problem: error.to_string(),
+    };
+    let chosen: ChosenConfig =
+        read_document(&path).map_err(unreadable)?.ok_or_else(missing)?;
+    match config::parse(&chosen.name, &chosen.text) {
+        Ok(accepted) => Ok((chosen.name, accepted.node)),
+        Err(error) => Err(Reason::ConfigInvalid { name: chosen.name, problem: error.message }),
+    }
+}

@@ -1,0 +1,95 @@
+//! `compute-modes.json`: the compute modes that were found before they were changed.
+//!
+//! Written before a mode is set and after it is restored, so that a supervisor that dies in
+//! between, or its successor, can put back what was there. NVIDIA's plugin leaves a card in
+//! EXCLUSIVE_PROCESS when it is killed (facts/nvidia-device-plugin.md 3.5).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use mpshare_api::{DocumentError, read_document, write_document};
+use mpshare_core::GpuUuid;
+use mpshare_nvml::ComputeMode;
+use tracing::warn;
+
+/// The journal of a node; shared by the workers of its cards.
+#[derive(Debug)]
+pub(crate) struct ModeJournal {
+    path: PathBuf,
+    modes: Mutex<BTreeMap<String, String>>,
+}
+
+impl ModeJournal {
+    /// Opens the journal; a damaged one is empty, with a warning.
+    pub(crate) fn open(path: PathBuf) -> Self {
+        let modes = read_document(&path).unwrap_or_else(|error| {
+            warn!(%error, "compute mode journal can't be read, former modes are unknown");
+            None
+        });
+        Self { path, modes: Mutex::new(modes.unwrap_or_default()) }
+    }
+
+    /// The mode to restore.
+    pub(crate) fn former(&self, gpu: &GpuUuid) -> Option<ComputeMode> {
+        let modes = self.lock();
+        modes.get(gpu.as_str()).and_then(|name| by_name(name))
+    }
+
+    /// Remembers the mode that was found, unless one is remembered already.
+    pub(crate) fn remember(&self, gpu: &GpuUuid, mode: ComputeMode) -> Result<(), DocumentError> {
+        let mut modes = self.lock();
+        if modes.contains_key(gpu.as_str()) {
+            return Ok(());
+        }
+        modes.insert(gpu.to_string(), name(mode).to_owned());
+        write_document(&self.path, &*modes)
+    }
+
+    /// Forgets a mode that has been restored.
+    pub(crate) fn forget(&self, gpu: &GpuUuid) -> Result<(), DocumentError> {
+        let mut modes = self.lock();
+        modes.remove(gpu.as_str());
+        write_document(&self.path, &*modes)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
+        // A panic while it was held can't leave a map half-changed.
+        self.modes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+const MODES: [(ComputeMode, &str); 3] = [
+    (ComputeMode::Default, "DEFAULT"),
+    (ComputeMode::Prohibited, "PROHIBITED"),
+    (ComputeMode::ExclusiveProcess, "EXCLUSIVE_PROCESS"),
+];
+
+fn name(mode: ComputeMode) -> &'static str {
+    MODES.iter().find(|(known, _)| *known == mode).map_or("DEFAULT", |(_, name)| name)
+}
+
+fn by_name(name: &str) -> Option<ComputeMode> {
+    MODES.iter().find(|(_, known)| *known == name).map(|(mode, _)| *mode)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_mode_found_is_the_one_restored_also_by_a_successor() {
+        let dir = std::env::temp_dir().join(format!("mpshare-journal-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("compute-modes.json");
+        let gpu: GpuUuid = "GPU-ab".parse().unwrap();
+        let journal = ModeJournal::open(path.clone());
+        journal.remember(&gpu, ComputeMode::Default).unwrap();
+        journal.remember(&gpu, ComputeMode::ExclusiveProcess).unwrap();
+        let successor = ModeJournal::open(path.clone());
+        assert_eq!(successor.former(&gpu), Some(ComputeMode::Default));
+        successor.forget(&gpu).unwrap();
+        assert_eq!(ModeJournal::open(path).former(&gpu), None);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

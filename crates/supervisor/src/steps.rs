@@ -1,0 +1,216 @@
+//! What to do next for one card: pure.
+//!
+//! A worker looks at its card, asks [`next_step`], does that one step, and looks again until the
+//! answer is [`Step::Settled`] or [`Step::Wait`]. So it makes no difference after which step the
+//! last supervisor was killed.
+
+use std::path::PathBuf;
+
+use mpshare_core::{GpuUuid, Hosting, Limits, Reason};
+
+/// What a worker sees of its card before each step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// The card.
+    pub gpu: GpuUuid,
+    /// Who holds the lock of the directory that the plan names.
+    pub daemon: Holder,
+    /// Live daemons of ours for this card in directories that the plan doesn't name, with the
+    /// number of their clients.
+    pub strays: Vec<Stray>,
+    /// Whether the compute mode is EXCLUSIVE_PROCESS.
+    pub is_exclusive_process: bool,
+    /// Whether a compute mode found earlier waits to be restored.
+    pub has_mode_to_restore: bool,
+    /// Clients of the daemon in the plan's directory.
+    pub clients: usize,
+    /// Limits verified on this very daemon.
+    pub verified: Option<Limits>,
+}
+
+/// Who holds a pipe directory's lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// Nobody.
+    Nobody,
+    /// A control daemon with this card and this directory in its environment.
+    Ours(i32),
+    /// Something else.
+    Foreign(i32),
+}
+
+/// A daemon of ours in a directory of a former plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stray {
+    /// Its directory, the parent of `pipe`.
+    pub dir: PathBuf,
+    /// Its clients.
+    pub clients: usize,
+}
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Journal the compute mode and set EXCLUSIVE_PROCESS.
+    SetComputeMode,
+    /// Restore the journalled compute mode.
+    RestoreComputeMode,
+    /// Start a daemon.
+    Start(Limits),
+    /// Tell the daemon these limits and read them back.
+    Apply(Limits),
+    /// End the daemon; it has no clients.
+    Quit,
+    /// End a daemon in a directory of a former plan; it has no clients.
+    QuitStray(PathBuf),
+    /// Nothing can be done before something else changes.
+    Wait(Reason),
+    /// The card is as the plan wants it.
+    Settled,
+}
+
+/// The next step towards `wanted`.
+///
+/// A daemon with clients is never ended, whatever the plan says: the record of a share may be
+/// missing, a client isn't (design: no restart, reload or crash of ours ends a client).
+pub(crate) fn next_step(wanted: &Hosting, seen: &Seen) -> Step {
+    if let Holder::Foreign(pid) = seen.daemon {
+        return Step::Wait(Reason::ForeignDaemon { gpu: seen.gpu.clone(), pid });
+    }
+    if let Some(stray) = seen.strays.first() {
+        return match stray.clients {
+            0 => Step::QuitStray(stray.dir.clone()),
+            clients => waiting(seen, clients),
+        };
+    }
+    match wanted {
+        Hosting::Mps { limits, .. } => towards_mps(*limits, seen),
+        Hosting::Exclusive | Hosting::Nothing => towards_no_daemon(seen),
+    }
+}
+
+/// The guard goes up before the daemon: a process that bypasses MPS then fails instead of running
+/// without limits (facts/mps.md 3).
+fn towards_mps(limits: Limits, seen: &Seen) -> Step {
+    if !seen.is_exclusive_process {
+        return Step::SetComputeMode;
+    }
+    match seen.daemon {
+        Holder::Nobody => Step::Start(limits),
+        Holder::Ours(_) if seen.verified != Some(limits) => Step::Apply(limits),
+        Holder::Ours(_) | Holder::Foreign(_) => Step::Settled,
+    }
+}
+
+fn towards_no_daemon(seen: &Seen) -> Step {
+    match seen.daemon {
+        Holder::Ours(_) if seen.clients > 0 => waiting(seen, seen.clients),
+        Holder::Ours(_) => Step::Quit,
+        Holder::Nobody | Holder::Foreign(_) if seen.has_mode_to_restore => {
+            Step::RestoreComputeMode
+        }
+        Holder::Nobody | Holder::Foreign(_) => Step::Settled,
+    }
+}
+
+fn waiting(seen: &Seen, clients: usize) -> Step {
+    Step::Wait(Reason::WaitingForClients { gpu: seen.gpu.clone(), clients })
+}
+
+#[cfg(test)]
+mod tests {
+    use mpshare_core::{Memory, ThreadPercent};
+
+    use super::*;
+
+    fn limits(mib: u64) -> Limits {
+        Limits { memory: Memory::from_mib(mib), percent: ThreadPercent::FULL }
+    }
+
+    fn mps(mib: u64) -> Hosting {
+        Hosting::Mps { resource: "nvidia.com/gpu".parse().unwrap(), limits: limits(mib) }
+    }
+
+    fn untouched() -> Seen {
+        Seen {
+            gpu: "GPU-ab".parse().unwrap(),
+            daemon: Holder::Nobody,
+            strays: Vec::new(),
+            is_exclusive_process: false,
+            has_mode_to_restore: false,
+            clients: 0,
+            verified: None,
+        }
+    }
+
+    fn running(mib: u64) -> Seen {
+        Seen {
+            daemon: Holder::Ours(7),
+            is_exclusive_process: true,
+            has_mode_to_restore: true,
+            verified: Some(limits(mib)),
+            ..untouched()
+        }
+    }
+
+    #[test]
+    fn the_compute_mode_is_set_before_the_daemon_and_limits_before_it_counts_as_settled() {
+        let mut seen = untouched();
+        assert_eq!(next_step(&mps(1), &seen), Step::SetComputeMode);
+        seen.is_exclusive_process = true;
+        assert_eq!(next_step(&mps(1), &seen), Step::Start(limits(1)));
+        seen.daemon = Holder::Ours(7);
+        assert_eq!(next_step(&mps(1), &seen), Step::Apply(limits(1)));
+        seen.verified = Some(limits(1));
+        assert_eq!(next_step(&mps(1), &seen), Step::Settled);
+    }
+
+    #[test]
+    fn an_adopted_daemon_is_verified_anew_and_not_restarted() {
+        let seen = Seen { verified: None, clients: 3, ..running(1) };
+        assert_eq!(next_step(&mps(1), &seen), Step::Apply(limits(1)));
+    }
+
+    #[test]
+    fn changed_limits_are_applied_to_the_running_daemon() {
+        assert_eq!(next_step(&mps(2), &running(1)), Step::Apply(limits(2)));
+    }
+
+    #[test]
+    fn a_daemon_with_clients_is_never_ended() {
+        let seen = Seen { clients: 1, ..running(1) };
+        for wanted in [Hosting::Exclusive, Hosting::Nothing] {
+            assert!(matches!(
+                next_step(&wanted, &seen),
+                Step::Wait(Reason::WaitingForClients { clients: 1, .. })
+            ));
+        }
+        let stray = Stray { dir: "/x".into(), clients: 2 };
+        let seen = Seen { strays: vec![stray], ..untouched() };
+        assert!(matches!(next_step(&mps(1), &seen), Step::Wait(_)));
+    }
+
+    #[test]
+    fn an_idle_daemon_ends_and_then_the_compute_mode_comes_back() {
+        assert_eq!(next_step(&Hosting::Exclusive, &running(1)), Step::Quit);
+        let seen = Seen { daemon: Holder::Nobody, ..running(1) };
+        assert_eq!(next_step(&Hosting::Exclusive, &seen), Step::RestoreComputeMode);
+        let seen = Seen { has_mode_to_restore: false, ..seen };
+        assert_eq!(next_step(&Hosting::Exclusive, &seen), Step::Settled);
+    }
+
+    #[test]
+    fn a_compute_mode_that_was_never_ours_is_left_alone() {
+        let seen = Seen { is_exclusive_process: true, ..untouched() };
+        assert_eq!(next_step(&Hosting::Exclusive, &seen), Step::Settled);
+    }
+
+    #[test]
+    fn a_foreign_daemon_is_named_and_not_touched() {
+        let seen = Seen { daemon: Holder::Foreign(9), ..untouched() };
+        assert!(matches!(
+            next_step(&mps(1), &seen),
+            Step::Wait(Reason::ForeignDaemon { pid: 9, .. })
+        ));
+    }
+}

@@ -1,0 +1,69 @@
+//! Tells when a file in the MPS root may have changed.
+//!
+//! Watches the directory, not the files: every writer replaces its file by rename. The directory
+//! may be removed and made again; then the watch is set up anew.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::Duration;
+
+use inotify::{Inotify, WatchMask};
+use mpshare_api::MpsRoot;
+use tracing::warn;
+
+use crate::event::Event;
+
+/// How long to wait before a broken watch is set up anew.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Starts the thread that sends [`Event::FilesChanged`]; it ends when nobody listens any more.
+pub(crate) fn watch_files(root: &MpsRoot, events: Sender<Event>) -> std::io::Result<()> {
+    let path = root.path().to_owned();
+    thread::Builder::new().name("files".to_owned()).spawn(move || {
+        let mut has_complained = false;
+        loop {
+            match watch_once(&path, &events) {
+                Ok(()) => return,
+                Err(error) if !has_complained => {
+                    warn!(path = %path.display(), %error, "files can't be watched, retrying");
+                    has_complained = true;
+                }
+                Err(_) => {}
+            }
+            thread::park_timeout(RETRY);
+            if events.send(Event::FilesChanged).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// `Ok` once nobody listens any more.
+fn watch_once(path: &PathBuf, events: &Sender<Event>) -> std::io::Result<()> {
+    std::fs::create_dir_all(path)?;
+    let mut inotify = Inotify::init()?;
+    let mask = WatchMask::MOVED_TO | WatchMask::CLOSE_WRITE | WatchMask::DELETE;
+    inotify.watches().add(path, mask | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF)?;
+    // Whatever happened before the watch was there.
+    if events.send(Event::FilesChanged).is_err() {
+        return Ok(());
+    }
+    let mut buffer = [0; 4096];
+    loop {
+        let mut is_relevant = false;
+        for event in inotify.read_events_blocking(&mut buffer)? {
+            if event.mask.contains(inotify::EventMask::IGNORED) {
+                return Err(ErrorKind::NotFound.into());
+            }
+            is_relevant |= event.name.is_some_and(|name| {
+                name == "config.yaml" || name == "allocations.json"
+            });
+        }
+        if is_relevant && events.send(Event::FilesChanged).is_err() {
+            return Ok(());
+        }
+    }
+}

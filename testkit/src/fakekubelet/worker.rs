@@ -1,0 +1,339 @@
+//! One worker per admitted pod: starts its containers in order, starts them again as the restart
+//! policy says, stops them when told to, and works out the pod's phase.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::launch::{self, binds, launch};
+use super::node::Node;
+use super::pod::{ContainerKind, ContainerSpec, PodSpec, RestartPolicy};
+use super::process::Process;
+use super::run_options::run_options;
+use super::status::{ContainerState, Phase, PodStatus, RunOptions};
+use super::violation::Violation;
+
+/// An order to stop all containers of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stop {
+    /// Time between SIGTERM and SIGKILL.
+    pub(super) grace: Duration,
+}
+
+/// How a worker hears of the order.
+type StopSignal = watch::Receiver<Option<Stop>>;
+
+/// Runs a pod to its end.
+pub(super) async fn run_pod(node: Arc<Node>, pod: Arc<PodSpec>, mut stop: StopSignal) {
+    let sidecar_stop = watch::Sender::new(None);
+    let mut sidecars = JoinSet::new();
+    let started = start_in_order(&node, &pod, &stop, &sidecar_stop, &mut sidecars).await;
+    if started {
+        run_app_containers(&node, &pod, &stop).await;
+    }
+    let grace = stop.borrow_and_update().map_or(pod.grace, |stop| stop.grace);
+    sidecar_stop.send_replace(Some(Stop { grace }));
+    while sidecars.join_next().await.is_some() {}
+    node.change_status(&pod.uid, |status| finish(status));
+    node.change(|state| {
+        if let Some(record) = state.pods.get_mut(&pod.uid) {
+            record.terminated = true;
+        }
+    });
+}
+
+/// Init containers run to their end one after the other; sidecars go on. False when the pod can't
+/// get to its app containers.
+async fn start_in_order(
+    node: &Arc<Node>,
+    pod: &Arc<PodSpec>,
+    stop: &StopSignal,
+    sidecar_stop: &watch::Sender<Option<Stop>>,
+    sidecars: &mut JoinSet<()>,
+) -> bool {
+    for container in pod.init_containers() {
+        let mut run = Run::new(node, pod, container, stop.clone());
+        if container.kind == ContainerKind::Sidecar {
+            run.stop = sidecar_stop.subscribe();
+            run.restart = RestartPolicy::Always;
+            let name = container.name.clone();
+            sidecars.spawn(async move {
+                run.to_end().await;
+            });
+            if !wait_started(node, &pod.uid, &name, stop.clone()).await {
+                return false;
+            }
+        } else {
+            run.restart = match pod.restart {
+                RestartPolicy::Never => RestartPolicy::Never,
+                RestartPolicy::Always | RestartPolicy::OnFailure => RestartPolicy::OnFailure,
+            };
+            if run.to_end().await != 0 || stop.borrow().is_some() {
+                return false;
+            }
+        }
+    }
+    stop.borrow().is_none()
+}
+
+async fn wait_started(node: &Node, uid: &str, container: &str, mut stop: StopSignal) -> bool {
+    let mut changes = node.watch();
+    loop {
+        let started = node.read(|state| {
+            let status = state.pods.get(uid).map(|record| &record.status);
+            let container = status.and_then(|status| status.containers.get(container));
+            container.is_some_and(|container| container.was_started())
+        });
+        if started || stop.borrow().is_some() {
+            return started;
+        }
+        let awaited = async { changes.changed().await.is_ok() };
+        let kept_on = tokio::select! {
+            more = awaited => more,
+            more = async { stop.changed().await.is_ok() } => more,
+        };
+        if !kept_on {
+            return false;
+        }
+    }
+}
+
+async fn run_app_containers(node: &Arc<Node>, pod: &Arc<PodSpec>, stop: &StopSignal) {
+    let mut running = JoinSet::new();
+    for container in pod.app_containers() {
+        let mut run = Run::new(node, pod, container, stop.clone());
+        running.spawn(async move {
+            run.to_end().await;
+        });
+    }
+    while running.join_next().await.is_some() {}
+}
+
+/// Sets the terminal phase, unless the pod was rejected and has one.
+fn finish(status: &mut PodStatus) {
+    if status.phase.is_terminal() {
+        return;
+    }
+    let succeeded = status
+        .containers
+        .values()
+        .filter(|container| container.kind != ContainerKind::Sidecar)
+        .all(|container| container.exit_code() == Some(0));
+    status.phase = if succeeded {
+        Phase::Succeeded
+    } else {
+        Phase::Failed
+    };
+}
+
+/// Running once every app container has started, Pending before.
+fn work_out_phase(status: &mut PodStatus) {
+    let mut apps = status
+        .containers
+        .values()
+        .filter(|container| container.kind == ContainerKind::App);
+    if !status.phase.is_terminal() && apps.all(|container| container.was_started()) {
+        status.phase = Phase::Running;
+    }
+}
+
+/// One container's life over its restarts.
+struct Run {
+    node: Arc<Node>,
+    pod: Arc<PodSpec>,
+    container: ContainerSpec,
+    stop: StopSignal,
+    restart: RestartPolicy,
+    starts: u32,
+}
+
+/// Why a wait ended.
+enum Waited {
+    Over,
+    Stopped,
+}
+
+impl Run {
+    fn new(
+        node: &Arc<Node>,
+        pod: &Arc<PodSpec>,
+        container: &ContainerSpec,
+        stop: StopSignal,
+    ) -> Self {
+        Self {
+            node: Arc::clone(node),
+            pod: Arc::clone(pod),
+            container: container.clone(),
+            stop,
+            restart: pod.restart,
+            starts: 0,
+        }
+    }
+
+    /// Runs the container until it isn't to be started again. Gives the last exit code.
+    async fn to_end(&mut self) -> i32 {
+        let mut pause = self.node.options.backoff;
+        loop {
+            let Some(code) = self.once().await else {
+                return self.ended(137);
+            };
+            self.ended(code);
+            let again = match self.restart {
+                RestartPolicy::Always => true,
+                RestartPolicy::OnFailure => code != 0,
+                RestartPolicy::Never => false,
+            };
+            if !again || self.stop.borrow().is_some() {
+                return code;
+            }
+            // The first restart is immediate.
+            if self.starts > 1 {
+                self.crash_loop(code);
+                if let Waited::Stopped = self.wait(pause).await {
+                    return self.ended(code);
+                }
+                pause = (pause * 2).min(self.node.options.max_backoff);
+            }
+        }
+    }
+
+    /// One start of the container and its exit code. None if it was told to stop before.
+    async fn once(&mut self) -> Option<i32> {
+        let given = self.create().await?;
+        self.prepare_mounts(&given);
+        let id = self.container_id();
+        let options = &self.node.options;
+        let launch = launch(options, &self.pod, &self.container, &given, &id);
+        self.starts += 1;
+        let started = self.node.processes.start(&launch, &id);
+        let pid = started.as_ref().ok().map(|process| process.pid);
+        let restarts = self.starts - 1;
+        self.change(|container| {
+            container.id = id;
+            container.restarts = restarts;
+            container.options = given;
+            container.env = launch.env;
+            if let Some(pid) = pid {
+                container.state = ContainerState::Running { pid };
+            }
+        });
+        match started {
+            Ok(mut process) => Some(self.supervise(&mut process).await),
+            Err(error) => {
+                tracing::warn!(%error, container = %self.container.name, "container did not start");
+                // The exit code of a container whose program can't be started.
+                Some(128)
+            }
+        }
+    }
+
+    /// Asks the device manager for the container's options until it gives them.
+    async fn create(&mut self) -> Option<RunOptions> {
+        loop {
+            if self.stop.borrow().is_some() {
+                return None;
+            }
+            let mut stop = self.stop.clone();
+            let asking = run_options(&self.node, &self.pod, &self.container);
+            let answer = tokio::select! {
+                answer = asking => answer,
+                _ = stop.wait_for(Option::is_some) => return None,
+            };
+            let error = match answer {
+                Ok(given) => return Some(given),
+                Err(error) => error.to_string(),
+            };
+            self.change(|container| {
+                container.state = ContainerState::waiting("CreateContainerConfigError", &error);
+            });
+            if let Waited::Stopped = self.wait(self.node.options.create_retry).await {
+                return None;
+            }
+        }
+    }
+
+    /// Missing mount sources become directories, as container runtimes do it.
+    fn prepare_mounts(&self, given: &RunOptions) {
+        let options = &self.node.options;
+        let binds = binds(options, &self.pod, &self.container, given);
+        for bind in binds.iter().take(given.mounts.len()) {
+            if !bind.host_path.exists() {
+                self.node.record(Violation::MountSourceMissing {
+                    path: bind.host_path.clone(),
+                    container_path: bind.container_path.clone(),
+                });
+            }
+        }
+        let shm = launch::shm(options, &self.pod, &binds);
+        for path in binds.into_iter().map(|bind| bind.host_path).chain(shm) {
+            if !path.exists()
+                && let Err(error) = std::fs::create_dir_all(&path)
+            {
+                tracing::warn!(%error, path = %path.display(), "mount source was not made");
+            }
+        }
+    }
+
+    /// 64 hex digits, new at each start.
+    fn container_id(&self) -> String {
+        let digits: String = self.pod.uid.chars().filter(char::is_ascii_hexdigit).collect();
+        let place = self
+            .pod
+            .containers
+            .iter()
+            .position(|c| c.name == self.container.name)
+            .unwrap_or_default();
+        format!("{digits:0>32.32}{place:016x}{:016x}", self.starts)
+    }
+
+    async fn supervise(&mut self, process: &mut Process) -> i32 {
+        let mut stop = self.stop.clone();
+        let node = Arc::clone(&self.node);
+        let grace = tokio::select! {
+            code = node.processes.wait(process) => return code,
+            order = stop.wait_for(Option::is_some) => order.ok().and_then(|order| *order),
+        };
+        let grace = grace.map_or(Duration::ZERO, |stop| stop.grace);
+        process.terminate();
+        match tokio::time::timeout(grace, node.processes.wait(process)).await {
+            Ok(code) => code,
+            Err(_) => {
+                process.kill();
+                node.processes.wait(process).await
+            }
+        }
+    }
+
+    fn ended(&self, exit_code: i32) -> i32 {
+        self.change(|container| {
+            container.last_exit = Some(exit_code);
+            container.state = ContainerState::Terminated { exit_code };
+        });
+        exit_code
+    }
+
+    fn crash_loop(&self, code: i32) {
+        let message = format!("back-off restarting failed container, last exit code {code}");
+        self.change(|container| {
+            container.state = ContainerState::waiting("CrashLoopBackOff", &message);
+        });
+    }
+
+    fn change(&self, f: impl FnOnce(&mut super::status::ContainerStatus)) {
+        self.node.change_status(&self.pod.uid, |status| {
+            if let Some(container) = status.containers.get_mut(&self.container.name) {
+                f(container);
+            }
+            work_out_phase(status);
+        });
+    }
+
+    async fn wait(&mut self, pause: Duration) -> Waited {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => Waited::Over,
+            _ = self.stop.wait_for(Option::is_some) => Waited::Stopped,
+        }
+    }
+}
