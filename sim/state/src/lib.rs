@@ -10,6 +10,7 @@
 pub mod model;
 pub mod mps;
 pub mod proc_id;
+pub mod shm;
 pub mod store;
 pub mod wire;
 
