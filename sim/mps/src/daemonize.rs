@@ -26,19 +26,15 @@ pub(crate) fn is_background() -> bool {
 
 /// Starts the daemon and returns the starter's exit code once it listens.
 pub(crate) fn start(arguments: &[String]) -> ExitCode {
-    match run_again(arguments) {
-        Ok(report) => match report.strip_prefix(LISTENING) {
-            Some(warning) => {
-                complain(warning);
-                ExitCode::SUCCESS
-            }
-            None => {
-                complain(&report);
-                ExitCode::FAILURE
-            }
-        },
-        Err(_) => ExitCode::FAILURE,
+    let Ok(report) = run_again(arguments) else {
+        return ExitCode::FAILURE;
+    };
+    if let Some(warning) = report.strip_prefix(LISTENING) {
+        complain(warning);
+        return ExitCode::SUCCESS;
     }
+    complain(&report);
+    ExitCode::FAILURE
 }
 
 /// Writes to standard error what there is to say.
@@ -71,7 +67,7 @@ fn run_again(arguments: &[String]) -> std::io::Result<String> {
 pub(crate) fn report_listening(warning: Option<&str>) {
     // A session leader's child is never one, so this works; and if not, signals of the terminal
     // reach the daemon, no more.
-    drop(rustix::process::setsid());
+    rustix::process::setsid().ok();
     report(&format!("{LISTENING}{}", warning.unwrap_or_default()));
 }
 
@@ -84,6 +80,6 @@ fn report(text: &str) {
     let mut out = std::io::stdout();
     drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
     if let Ok(null) = File::options().write(true).open("/dev/null") {
-        drop(rustix::stdio::dup2_stdout(&null));
+        rustix::stdio::dup2_stdout(&null).ok();
     }
 }

@@ -141,16 +141,14 @@ fn open_logs(dirs: &Dirs, foreground: Foreground) -> (Sink, Sink, Option<String>
     let open = |name| append(&dirs.log.join(name)).map(|file| Sink::File(Mutex::new(file)));
     let both =
         make_log_dir(&dirs.log).and_then(|()| Ok((open("control.log")?, open("server.log")?)));
-    match both {
-        Ok((control, server)) => (control, server, None),
-        Err(_) => {
-            let dir = dirs.log.display();
-            let warning = format!(
-                "Warning: Failed writing log files to directory [{dir}]. No logs will be available."
-            );
-            (Sink::Nowhere, Sink::Nowhere, Some(warning))
-        }
+    if let Ok((control, server)) = both {
+        return (control, server, None);
     }
+    let dir = dirs.log.display();
+    let warning = format!(
+        "Warning: Failed writing log files to directory [{dir}]. No logs will be available."
+    );
+    (Sink::Nowhere, Sink::Nowhere, Some(warning))
 }
 
 fn make_log_dir(dir: &Path) -> io::Result<()> {

@@ -117,7 +117,7 @@ fn wait_for_end(connection: &Packets) {
         .and_then(|peer| Pid::from_raw(peer.pid));
     match daemon.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
         Some(Ok(process)) => {
-            drop(poll(&mut [PollFd::new(&process, PollFlags::IN)], None));
+            poll(&mut [PollFd::new(&process, PollFlags::IN)], None).ok();
         }
         // In another PID namespace: the end of the connection has to do.
         _ => drop(connection.receive::<UiReply>()),

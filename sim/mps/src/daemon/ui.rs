@@ -36,7 +36,7 @@ impl Dice {
         }
     }
 
-    /// A number below `sides` (SplitMix64).
+    /// A number below `sides` (`SplitMix64`).
     pub(super) fn roll(&self, sides: u64) -> u64 {
         let step = 0x9e37_79b9_7f4a_7c15;
         let mut value = self

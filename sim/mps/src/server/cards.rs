@@ -114,12 +114,11 @@ fn admit(state: &SimState, gpu: &SimGpu) -> Result<(), StartFailure> {
             && matches!(process.kind, ProcessKind::Plain | ProcessKind::MpsServer)
     };
     match gpu.compute_mode {
-        ComputeMode::Default => Ok(()),
         ComputeMode::Prohibited => Err(StartFailure::Busy),
         ComputeMode::ExclusiveProcess if state.processes.iter().any(|process| holder(&process)) => {
             Err(StartFailure::Busy)
         }
-        ComputeMode::ExclusiveProcess => Ok(()),
+        ComputeMode::Default | ComputeMode::ExclusiveProcess => Ok(()),
     }
 }
 
@@ -165,7 +164,7 @@ pub(crate) fn named<'a>(
 
 /// What the server calls itself in its log.
 pub(crate) fn role(cards: &[Card]) -> &'static str {
-    if cards.iter().all(|card| is_legacy(card)) {
+    if cards.iter().all(is_legacy) {
         "Legacy Server"
     } else {
         "Server"
