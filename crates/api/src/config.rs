@@ -66,7 +66,7 @@ fn interpret(text: &str) -> Result<AcceptedConfig, mistake::Mistake> {
     let mut warnings = Vec::new();
     let shared = sharing::interpret(document.sharing.as_ref(), &mut warnings)?;
     let flags = document.flags.unwrap_or_default();
-    let policy = flags::check(&flags, shared.uses_mps())?;
+    let policy = flags::check(&flags)?;
     let plugin = flags::plugin_options(&flags)?;
     let mut ignored = flags::ignored(&flags);
     if document.resources.is_some() {

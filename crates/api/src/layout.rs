@@ -72,6 +72,11 @@ pub struct GpuPaths {
 }
 
 impl GpuPaths {
+    /// The directories below a card's directory that was found on disk.
+    pub fn at(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
+    }
+
     /// The card's directory.
     pub fn dir(&self) -> &Path {
         &self.dir

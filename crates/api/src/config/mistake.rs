@@ -89,7 +89,11 @@ fn excerpt(text: &str, at: Position) -> Option<String> {
     let line = text.lines().nth(at.line.checked_sub(1)?)?;
     let before = at.column.checked_sub(1)?;
     // A very long line (JSON) is shown from a little before the column.
-    let skip = if before >= SHOWN { before - SHOWN / 2 } else { 0 };
+    let skip = if before >= SHOWN {
+        before - SHOWN / 2
+    } else {
+        0
+    };
     let shown: String = line.chars().skip(skip).take(SHOWN).collect();
     // Tabs stay tabs, so that the caret stands below its character whatever their width is.
     let indent: String = shown
@@ -108,7 +112,13 @@ fn excerpt(text: &str, at: Position) -> Option<String> {
 /// A text that can't drive the terminal it is printed on.
 fn printable(text: &str) -> String {
     text.chars()
-        .map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c })
+        .map(|c| {
+            if c.is_control() && c != '\t' {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
         .collect()
 }
 
@@ -123,7 +133,10 @@ mod tests {
         assert_eq!(report, "f:2:3: w\n  |\n2 | \tbcd\n  | \t ^\nhint: h\n");
 
         let long = format!("{}X{}", "a".repeat(500), "b".repeat(500));
-        let at = Position { line: 1, column: 501 };
+        let at = Position {
+            line: 1,
+            column: 501,
+        };
         let report = Mistake::new(at, "w", "h").report("f", &long).report;
         let lines: Vec<&str> = report.lines().collect();
         assert_eq!(lines[2].find('X'), lines[3].find('^'));
@@ -142,7 +155,9 @@ mod tests {
         let at = Position { line: 7, column: 1 };
         let report = Mistake::new(at, "w", "h").report("f", "a").report;
         assert_eq!(report, "f:7:1: w\nhint: h\n");
-        let report = Mistake::new(Position::UNKNOWN, "w", "h").report("f", "a").report;
+        let report = Mistake::new(Position::UNKNOWN, "w", "h")
+            .report("f", "a")
+            .report;
         assert_eq!(report, "f: w\nhint: h\n");
     }
 }

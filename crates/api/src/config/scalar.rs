@@ -126,10 +126,10 @@ impl JsonSchema for Number {
     }
 }
 
-/// One value or a list of them, as one value of the form means a list with one element.
+/// One value, or a list of values with their positions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OneOrMany {
-    One(At<Number>),
+    One(Number),
     Many(Vec<At<Number>>),
 }
 
@@ -143,27 +143,27 @@ impl<'de> Visitor<'de> for OneOrManyVisitor {
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<OneOrMany, E> {
-        NumberVisitor.visit_i64(value).map(one)
+        NumberVisitor.visit_i64(value).map(OneOrMany::One)
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<OneOrMany, E> {
-        NumberVisitor.visit_u64(value).map(one)
+        NumberVisitor.visit_u64(value).map(OneOrMany::One)
     }
 
     fn visit_i128<E: Error>(self, value: i128) -> Result<OneOrMany, E> {
-        NumberVisitor.visit_i128(value).map(one)
+        NumberVisitor.visit_i128(value).map(OneOrMany::One)
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<OneOrMany, E> {
-        NumberVisitor.visit_f64(value).map(one)
+        NumberVisitor.visit_f64(value).map(OneOrMany::One)
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<OneOrMany, E> {
-        NumberVisitor.visit_bool(value).map(one)
+        NumberVisitor.visit_bool(value).map(OneOrMany::One)
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<OneOrMany, E> {
-        NumberVisitor.visit_str(value).map(one)
+        NumberVisitor.visit_str(value).map(OneOrMany::One)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<OneOrMany, A::Error> {
@@ -173,13 +173,6 @@ impl<'de> Visitor<'de> for OneOrManyVisitor {
         }
         Ok(OneOrMany::Many(many))
     }
-}
-
-fn one(value: Number) -> OneOrMany {
-    OneOrMany::One(At {
-        value,
-        at: Position::UNKNOWN,
-    })
 }
 
 impl OneOrMany {
@@ -240,7 +233,8 @@ impl JsonSchema for Strategies {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let one = json_schema!({ "enum": ["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"] });
+        let one =
+            json_schema!({ "enum": ["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"] });
         json_schema!({
             "description": "How a container is told of its cards: one strategy or a list.",
             "oneOf": [one, { "type": "array", "minItems": 1, "items": one }]
