@@ -50,7 +50,7 @@ mod watch;
 mod write;
 
 pub use admission::{Admission, Operation, Review};
-pub use changes::{Change, Changes, ChangeKind};
+pub use changes::{Change, ChangeKind, Changes};
 pub use cluster::WatchEnd;
 pub use error::ApiError;
 pub use fault::{Effect, Faults, Matching, Times};
@@ -121,7 +121,9 @@ impl FakeKube {
         });
         let kube = Self { cluster, address };
         for namespace in NAMESPACES {
-            kube.create_namespace(namespace).await.map_err(io::Error::other)?;
+            kube.create_namespace(namespace)
+                .await
+                .map_err(io::Error::other)?;
         }
         Ok(kube)
     }

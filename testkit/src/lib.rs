@@ -1,1 +1,4 @@
 //! See ARCHITECTURE.md.
+
+pub mod fakekube;
+pub mod fakekubelet;

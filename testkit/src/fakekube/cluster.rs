@@ -102,7 +102,11 @@ impl Cluster {
     }
 
     /// The kind that an object says it has.
-    pub(crate) fn resource_of_kind(&self, api_version: &str, kind: &str) -> Option<Arc<ResourceType>> {
+    pub(crate) fn resource_of_kind(
+        &self,
+        api_version: &str,
+        kind: &str,
+    ) -> Option<Arc<ResourceType>> {
         self.find(|r| r.kind == kind && r.api_version() == api_version)
     }
 
@@ -112,7 +116,10 @@ impl Cluster {
     }
 
     fn find(&self, wanted: impl Fn(&ResourceType) -> bool) -> Option<Arc<ResourceType>> {
-        lock(&self.resources).iter().find(|r| wanted(r)).map(Arc::clone)
+        lock(&self.resources)
+            .iter()
+            .find(|r| wanted(r))
+            .map(Arc::clone)
     }
 
     pub(crate) fn set_admission(&self, hook: Arc<dyn Admission>) {

@@ -51,18 +51,26 @@ fn version() -> Value {
 }
 
 fn groups(resources: &[Arc<ResourceType>]) -> Value {
-    let names: BTreeSet<&str> =
-        resources.iter().map(|r| r.group.as_str()).filter(|group| !group.is_empty()).collect();
-    let groups: Vec<Value> = names.iter().filter_map(|name| group(resources, name)).collect();
+    let names: BTreeSet<&str> = resources
+        .iter()
+        .map(|r| r.group.as_str())
+        .filter(|group| !group.is_empty())
+        .collect();
+    let groups: Vec<Value> = names
+        .iter()
+        .filter_map(|name| group(resources, name))
+        .collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 fn group(resources: &[Arc<ResourceType>], name: &str) -> Option<Value> {
-    let versions: BTreeSet<&str> =
-        resources.iter().filter(|r| r.group == name).map(|r| r.version.as_str()).collect();
-    let form = |version: &str| {
-        json!({"groupVersion": format!("{name}/{version}"), "version": version})
-    };
+    let versions: BTreeSet<&str> = resources
+        .iter()
+        .filter(|r| r.group == name)
+        .map(|r| r.version.as_str())
+        .collect();
+    let form =
+        |version: &str| json!({"groupVersion": format!("{name}/{version}"), "version": version});
     let preferred = form(versions.iter().next()?);
     let versions: Vec<Value> = versions.into_iter().map(form).collect();
     Some(json!({
@@ -173,9 +181,7 @@ fn openapi(resources: &[Arc<ResourceType>], api: &str) -> Option<Value> {
 }
 
 fn patch_operation(resource: &ResourceType) -> Value {
-    let parameter = |name: &str| {
-        json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}})
-    };
+    let parameter = |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
     json!({"patch": {
         "operationId": format!("patch{}", resource.kind),
         "parameters": [parameter("dryRun"), parameter("fieldValidation")],

@@ -47,7 +47,11 @@ impl ApiError {
             504 => "Timeout",
             _ => "InternalError",
         };
-        Self::new(code, reason, format!("injected fault: answered with {code}"))
+        Self::new(
+            code,
+            reason,
+            format!("injected fault: answered with {code}"),
+        )
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {

@@ -93,7 +93,11 @@ pub struct Faults {
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { rules: Mutex::default(), frozen: Mutex::default(), watch_copies: AtomicUsize::new(1) }
+        Self {
+            rules: Mutex::default(),
+            frozen: Mutex::default(),
+            watch_copies: AtomicUsize::new(1),
+        }
     }
 }
 
@@ -123,7 +127,11 @@ pub(crate) struct Outcome {
 impl Faults {
     /// Adds a fault. Several may hit one request: delays add up, the first refusal wins.
     pub fn inject(&self, times: Times, matching: Matching, effect: Effect) {
-        lock(&self.rules).push(Rule { matching, effect, times });
+        lock(&self.rules).push(Rule {
+            matching,
+            effect,
+            times,
+        });
     }
 
     /// The next `count` requests of any kind fail with `code`.
@@ -133,7 +141,11 @@ impl Faults {
 
     /// The next `count` requests get 429 with `Retry-After`.
     pub fn throttle_next(&self, count: usize, retry_after_seconds: u32) {
-        self.inject(Times::Next(count), Matching::any(), Effect::Throttle(retry_after_seconds));
+        self.inject(
+            Times::Next(count),
+            Matching::any(),
+            Effect::Throttle(retry_after_seconds),
+        );
     }
 
     /// Every request takes this much longer.

@@ -43,14 +43,21 @@ impl Selection {
 
     /// Whether a change is to an object of this kind and namespace, selected or not.
     pub(crate) fn concerns(&self, change: &Change) -> bool {
-        in_scope(&change.key, &self.resource.storage(), self.namespace.as_deref())
+        in_scope(
+            &change.key,
+            &self.resource.storage(),
+            self.namespace.as_deref(),
+        )
     }
 
     /// The selected objects now, with the version of that moment.
     pub(crate) fn now(&self, cluster: &Cluster) -> (u64, Vec<Arc<Object>>) {
         let storage = self.resource.storage();
         let (revision, mut objects) = cluster.read(|store| {
-            (store.revision(), store.list(&storage, self.namespace.as_deref()))
+            (
+                store.revision(),
+                store.list(&storage, self.namespace.as_deref()),
+            )
         });
         objects.retain(|object| self.matches(object));
         (revision, objects)
@@ -91,16 +98,26 @@ pub(crate) fn page(
     let limit = query.number("limit")?.unwrap_or(0);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     if limit == 0 || objects.len() <= limit {
-        return Ok(Page { revision, objects, next: None, remaining: None });
+        return Ok(Page {
+            revision,
+            objects,
+            next: None,
+            remaining: None,
+        });
     }
     let remaining = objects.len() - limit;
     let page: Vec<_> = objects.into_iter().take(limit).collect();
-    let next = page.last().map(|last| {
-        format!("{revision}.{}/{}", last.namespace(), last.name())
-    });
+    let next = page
+        .last()
+        .map(|last| format!("{revision}.{}/{}", last.namespace(), last.name()));
     // The real server doesn't count behind a selector either.
     let remaining = selection.is_whole().then_some(remaining);
-    Ok(Page { revision, objects: page, next, remaining })
+    Ok(Page {
+        revision,
+        objects: page,
+        next,
+        remaining,
+    })
 }
 
 type Snapshot = (u64, Vec<Arc<Object>>);
@@ -110,8 +127,7 @@ fn first(cluster: &Cluster, selection: &Selection, query: &Query) -> Result<Snap
     let exact = query.text("resourceVersionMatch") == Some("Exact");
     let newest = cluster.read(super::store::Store::revision);
     if let Some(asked) = asked.filter(|asked| *asked > newest) {
-        let message =
-            format!("Timeout: Too large resource version: {asked}, current: {newest}");
+        let message = format!("Timeout: Too large resource version: {asked}, current: {newest}");
         return Err(ApiError::new(504, "Timeout", message));
     }
     if let (Some(asked), true) = (asked, exact) {
@@ -125,11 +141,7 @@ fn first(cluster: &Cluster, selection: &Selection, query: &Query) -> Result<Snap
     Ok(selection.now(cluster))
 }
 
-fn continued(
-    cluster: &Cluster,
-    selection: &Selection,
-    token: &str,
-) -> Result<Snapshot, ApiError> {
+fn continued(cluster: &Cluster, selection: &Selection, token: &str) -> Result<Snapshot, ApiError> {
     let invalid = || ApiError::bad_request("continue key is not valid");
     let (revision, place) = token.split_once('.').ok_or_else(invalid)?;
     let revision = revision.parse().map_err(|_| invalid())?;

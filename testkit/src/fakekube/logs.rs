@@ -35,6 +35,8 @@ pub enum Follow {
 /// A provider of container output.
 pub trait PodLogs: Send + Sync + 'static {
     /// Opens the output; the stream may be unbounded when the request follows.
-    fn open(&self, request: LogRequest)
-    -> BoxFuture<'_, Result<BoxStream<'static, Bytes>, ApiError>>;
+    fn open(
+        &self,
+        request: LogRequest,
+    ) -> BoxFuture<'_, Result<BoxStream<'static, Bytes>, ApiError>>;
 }

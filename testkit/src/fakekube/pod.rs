@@ -49,7 +49,10 @@ pub(crate) async fn bind(
         if keep == Keep::DryRun {
             break;
         }
-        if cluster.commit(&target.key(), Write::Replace(pod.revision(), bound)).is_ok() {
+        if cluster
+            .commit(&target.key(), Write::Replace(pod.revision(), bound))
+            .is_ok()
+        {
             break;
         }
     }
@@ -64,7 +67,10 @@ pub(crate) async fn evict(
     keep: Keep,
 ) -> Result<Value, ApiError> {
     let eviction = posted(cluster, target, "eviction", body).await?;
-    let options = eviction.value().get("deleteOptions").unwrap_or(&Value::Null);
+    let options = eviction
+        .value()
+        .get("deleteOptions")
+        .unwrap_or(&Value::Null);
     write::delete_admitted(cluster, target, &DeleteOptions::from_body(options), keep)?;
     Ok(success(201, Value::Null))
 }
@@ -128,12 +134,17 @@ async fn posted(
 fn may_bind(pod: &Object) -> Result<(), String> {
     let name = pod.name();
     if pod.is_terminating() {
-        return Err(format!("pod {name} is being deleted, cannot be assigned to a host"));
+        return Err(format!(
+            "pod {name} is being deleted, cannot be assigned to a host"
+        ));
     }
     if let Some(node) = pod.text("/spec/nodeName").filter(|node| !node.is_empty()) {
         return Err(format!("pod {name} is already assigned to node \"{node}\""));
     }
-    let gates = pod.value().pointer("/spec/schedulingGates").and_then(Value::as_array);
+    let gates = pod
+        .value()
+        .pointer("/spec/schedulingGates")
+        .and_then(Value::as_array);
     if gates.is_some_and(|gates| !gates.is_empty()) {
         return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
@@ -142,10 +153,17 @@ fn may_bind(pod: &Object) -> Result<(), String> {
 
 fn bound(pod: &Object, node: &str, binding: &Object) -> Object {
     let mut next = pod.clone();
-    next.section_mut("spec").insert("nodeName".to_owned(), node.into());
-    let added = binding.value().pointer("/metadata/annotations").and_then(Value::as_object);
+    next.section_mut("spec")
+        .insert("nodeName".to_owned(), node.into());
+    let added = binding
+        .value()
+        .pointer("/metadata/annotations")
+        .and_then(Value::as_object);
     if let Some(added) = added {
-        let annotations = next.metadata_mut().entry("annotations").or_insert(Value::Null);
+        let annotations = next
+            .metadata_mut()
+            .entry("annotations")
+            .or_insert(Value::Null);
         as_map(annotations).extend(added.clone());
     }
     scheduled(next.section_mut("status"));
@@ -154,7 +172,9 @@ fn bound(pod: &Object, node: &str, binding: &Object) -> Object {
 
 fn scheduled(status: &mut Map<String, Value>) {
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
-    let Some(conditions) = conditions.as_array_mut() else { return };
+    let Some(conditions) = conditions.as_array_mut() else {
+        return;
+    };
     conditions.retain(|c| c.get("type").and_then(Value::as_str) != Some("PodScheduled"));
     conditions.push(json!({
         "type": "PodScheduled",

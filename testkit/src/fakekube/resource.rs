@@ -123,8 +123,9 @@ impl ResourceType {
     }
 
     /// Subresources besides `status`, with the group, version and kind of their bodies.
-    pub(crate) fn extra_subresources(&self) -> &'static [(&'static str, &'static str, &'static str)]
-    {
+    pub(crate) fn extra_subresources(
+        &self,
+    ) -> &'static [(&'static str, &'static str, &'static str)] {
         if self.is_core("pods") {
             &[
                 ("binding", "v1", "Binding"),
@@ -145,33 +146,175 @@ pub(crate) fn built_in() -> Vec<Arc<ResourceType>> {
     let core = [
         row("v1", "pods", "Pod", "po", Namespaced, Status, Tracked),
         row("v1", "nodes", "Node", "no", Cluster, Status, Untracked),
-        row("v1", "namespaces", "Namespace", "ns", Cluster, Status, Untracked),
-        row("v1", "configmaps", "ConfigMap", "cm", Namespaced, Absent, Untracked),
+        row(
+            "v1",
+            "namespaces",
+            "Namespace",
+            "ns",
+            Cluster,
+            Status,
+            Untracked,
+        ),
+        row(
+            "v1",
+            "configmaps",
+            "ConfigMap",
+            "cm",
+            Namespaced,
+            Absent,
+            Untracked,
+        ),
         row("v1", "secrets", "Secret", "", Namespaced, Absent, Untracked),
         row("v1", "events", "Event", "ev", Namespaced, Absent, Untracked),
-        row("v1", "services", "Service", "svc", Namespaced, Status, Untracked),
-        row("v1", "serviceaccounts", "ServiceAccount", "sa", Namespaced, Absent, Untracked),
-        row("v1", "persistentvolumeclaims", "PersistentVolumeClaim", "pvc", Namespaced, Status, Untracked),
-        row("events.k8s.io/v1", "events", "Event", "ev", Namespaced, Absent, Untracked),
+        row(
+            "v1", "services", "Service", "svc", Namespaced, Status, Untracked,
+        ),
+        row(
+            "v1",
+            "serviceaccounts",
+            "ServiceAccount",
+            "sa",
+            Namespaced,
+            Absent,
+            Untracked,
+        ),
+        row(
+            "v1",
+            "persistentvolumeclaims",
+            "PersistentVolumeClaim",
+            "pvc",
+            Namespaced,
+            Status,
+            Untracked,
+        ),
+        row(
+            "events.k8s.io/v1",
+            "events",
+            "Event",
+            "ev",
+            Namespaced,
+            Absent,
+            Untracked,
+        ),
     ];
     let workloads = [
-        row("apps/v1", "daemonsets", "DaemonSet", "ds", Namespaced, Status, Tracked),
-        row("apps/v1", "deployments", "Deployment", "deploy", Namespaced, Status, Tracked),
-        row("apps/v1", "replicasets", "ReplicaSet", "rs", Namespaced, Status, Tracked),
-        row("apps/v1", "statefulsets", "StatefulSet", "sts", Namespaced, Status, Tracked),
+        row(
+            "apps/v1",
+            "daemonsets",
+            "DaemonSet",
+            "ds",
+            Namespaced,
+            Status,
+            Tracked,
+        ),
+        row(
+            "apps/v1",
+            "deployments",
+            "Deployment",
+            "deploy",
+            Namespaced,
+            Status,
+            Tracked,
+        ),
+        row(
+            "apps/v1",
+            "replicasets",
+            "ReplicaSet",
+            "rs",
+            Namespaced,
+            Status,
+            Tracked,
+        ),
+        row(
+            "apps/v1",
+            "statefulsets",
+            "StatefulSet",
+            "sts",
+            Namespaced,
+            Status,
+            Tracked,
+        ),
         row("batch/v1", "jobs", "Job", "", Namespaced, Status, Tracked),
-        row("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget", "pdb", Namespaced, Status, Tracked),
-        row("coordination.k8s.io/v1", "leases", "Lease", "", Namespaced, Absent, Untracked),
+        row(
+            "policy/v1",
+            "poddisruptionbudgets",
+            "PodDisruptionBudget",
+            "pdb",
+            Namespaced,
+            Status,
+            Tracked,
+        ),
+        row(
+            "coordination.k8s.io/v1",
+            "leases",
+            "Lease",
+            "",
+            Namespaced,
+            Absent,
+            Untracked,
+        ),
     ];
     let cluster = [
-        row("rbac.authorization.k8s.io/v1", "clusterroles", "ClusterRole", "", Cluster, Absent, Untracked),
-        row("rbac.authorization.k8s.io/v1", "clusterrolebindings", "ClusterRoleBinding", "", Cluster, Absent, Untracked),
-        row("rbac.authorization.k8s.io/v1", "roles", "Role", "", Namespaced, Absent, Untracked),
-        row("rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding", "", Namespaced, Absent, Untracked),
-        row("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", "pc", Cluster, Absent, Untracked),
-        row("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", "", Cluster, Absent, Untracked),
+        row(
+            "rbac.authorization.k8s.io/v1",
+            "clusterroles",
+            "ClusterRole",
+            "",
+            Cluster,
+            Absent,
+            Untracked,
+        ),
+        row(
+            "rbac.authorization.k8s.io/v1",
+            "clusterrolebindings",
+            "ClusterRoleBinding",
+            "",
+            Cluster,
+            Absent,
+            Untracked,
+        ),
+        row(
+            "rbac.authorization.k8s.io/v1",
+            "roles",
+            "Role",
+            "",
+            Namespaced,
+            Absent,
+            Untracked,
+        ),
+        row(
+            "rbac.authorization.k8s.io/v1",
+            "rolebindings",
+            "RoleBinding",
+            "",
+            Namespaced,
+            Absent,
+            Untracked,
+        ),
+        row(
+            "scheduling.k8s.io/v1",
+            "priorityclasses",
+            "PriorityClass",
+            "pc",
+            Cluster,
+            Absent,
+            Untracked,
+        ),
+        row(
+            "node.k8s.io/v1",
+            "runtimeclasses",
+            "RuntimeClass",
+            "",
+            Cluster,
+            Absent,
+            Untracked,
+        ),
     ];
-    core.into_iter().chain(workloads).chain(cluster).map(Arc::new).collect()
+    core.into_iter()
+        .chain(workloads)
+        .chain(cluster)
+        .map(Arc::new)
+        .collect()
 }
 
 #[expect(clippy::too_many_arguments, reason = "one table row, read across")]
@@ -185,7 +328,11 @@ fn row(
     generation: Generation,
 ) -> ResourceType {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let short_names = if short.is_empty() { Vec::new() } else { vec![short.to_owned()] };
+    let short_names = if short.is_empty() {
+        Vec::new()
+    } else {
+        vec![short.to_owned()]
+    };
     ResourceType {
         group: group.to_owned(),
         version: version.to_owned(),

@@ -103,7 +103,10 @@ fn requirement(text: &str) -> Result<Requirement, ApiError> {
         if key.is_empty() || key.contains([' ', '(', ')', '!', '=']) {
             return Err(unparsable(text));
         }
-        Ok(Requirement { key: key.to_owned(), test })
+        Ok(Requirement {
+            key: key.to_owned(),
+            test,
+        })
     };
     if let Some(key) = text.strip_prefix('!') {
         return of(key, Test::Absent);
@@ -147,9 +150,7 @@ fn unparsable(text: &str) -> ApiError {
 fn field_test(resource: &ResourceType, text: &str) -> Result<FieldTest, ApiError> {
     let (field, value, relation) = if let Some((field, value)) = text.split_once("!=") {
         (field, value, Relation::Different)
-    } else if let Some((field, value)) =
-        text.split_once("==").or_else(|| text.split_once('='))
-    {
+    } else if let Some((field, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
         (field, value, Relation::Equal)
     } else {
         return Err(ApiError::bad_request(format!(
@@ -163,7 +164,11 @@ fn field_test(resource: &ResourceType, text: &str) -> Result<FieldTest, ApiError
             resource.qualified()
         ))
     })?;
-    Ok(FieldTest { pointer, value: value.trim().to_owned(), relation })
+    Ok(FieldTest {
+        pointer,
+        value: value.trim().to_owned(),
+        relation,
+    })
 }
 
 /// Where the value of a field label is found in the stored form, if the kind supports the label.
@@ -248,7 +253,11 @@ mod tests {
     #[test]
     fn a_broken_selector_is_a_bad_request() {
         for selector in ["a in 1", "a in (1", "a b", "=1", "a near (1)"] {
-            assert_eq!(LabelSelector::parse(selector).unwrap_err().code, 400, "{selector}");
+            assert_eq!(
+                LabelSelector::parse(selector).unwrap_err().code,
+                400,
+                "{selector}"
+            );
         }
     }
 }

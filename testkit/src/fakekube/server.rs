@@ -65,7 +65,9 @@ async fn serve(State(cluster): State<Arc<Cluster>>, request: Request) -> Respons
         })
     };
     match asked.await {
-        Ok(asked) => with_faults(cluster, asked).await.unwrap_or_else(|error| refuse(&error)),
+        Ok(asked) => with_faults(cluster, asked)
+            .await
+            .unwrap_or_else(|error| refuse(&error)),
         Err(error) => refuse(&error),
     }
 }
@@ -158,7 +160,10 @@ async fn collection(cluster: Arc<Cluster>, asked: Asked) -> Result<Response, Api
         "POST" => {
             let (body, keep) = (asked.json()?, asked.keep());
             let made = write::create(&cluster, &resource, namespace, body, keep).await?;
-            Ok(json_response(StatusCode::CREATED, &asked.form().one(&resource, &made)))
+            Ok(json_response(
+                StatusCode::CREATED,
+                &asked.form().one(&resource, &made),
+            ))
         }
         "DELETE" => delete_collection(&cluster, &asked).await,
         _ => Err(ApiError::method_not_allowed()),
@@ -177,7 +182,10 @@ async fn delete_collection(cluster: &Cluster, asked: &Asked) -> Result<Response,
             Ok(_) | Err(_) => {}
         }
     }
-    Ok(json_response(StatusCode::OK, &asked.form().list(resource, &page)))
+    Ok(json_response(
+        StatusCode::OK,
+        &asked.form().list(resource, &page),
+    ))
 }
 
 async fn object(
@@ -223,28 +231,35 @@ async fn patch(
     if let (Patch::Apply(body), Part::Main, Err(_)) = (&patch, part, target.fetch(cluster)) {
         let mut body = body.clone();
         if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.entry("name").or_insert_with(|| target.name.clone().into());
+            metadata
+                .entry("name")
+                .or_insert_with(|| target.name.clone().into());
         }
         let namespace = target.namespace.as_deref();
         let made = write::create(cluster, resource, namespace, body, asked.keep()).await?;
-        return Ok(json_response(StatusCode::CREATED, &asked.form().one(resource, &made)));
+        return Ok(json_response(
+            StatusCode::CREATED,
+            &asked.form().one(resource, &made),
+        ));
     }
-    let propose = |current: &super::object::Object| {
-        patch.apply(resource, to_served(resource, current))
-    };
+    let propose =
+        |current: &super::object::Object| patch.apply(resource, to_served(resource, current));
     let stored = write::update(cluster, target, part, asked.keep(), propose).await?;
-    Ok(json_response(StatusCode::OK, &asked.form().one(resource, &stored)))
+    Ok(json_response(
+        StatusCode::OK,
+        &asked.form().one(resource, &stored),
+    ))
 }
 
-async fn pod_log(
-    cluster: &Cluster,
-    asked: &Asked,
-    target: &Target,
-) -> Result<Response, ApiError> {
+async fn pod_log(cluster: &Cluster, asked: &Asked, target: &Target) -> Result<Response, ApiError> {
     let tail = asked.query.number("tailLines")?;
     let query = LogQuery {
         container: asked.query.text("container").map(str::to_owned),
-        follow: if asked.query.is_set("follow") { Follow::UntilEnd } else { Follow::UntilNow },
+        follow: if asked.query.is_set("follow") {
+            Follow::UntilEnd
+        } else {
+            Follow::UntilNow
+        },
         tail_lines: tail.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX)),
     };
     let output = pod::log(cluster, target, query).await?;
@@ -276,7 +291,10 @@ fn deletion_response(asked: &Asked, target: &Target, deleted: &Deleted) -> Respo
 
 impl Asked {
     fn header(&self, name: header::HeaderName) -> &str {
-        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+        self.headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
     }
 
     fn form(&self) -> Form {
@@ -297,7 +315,11 @@ impl Asked {
     }
 
     fn delete_options(&self) -> Result<DeleteOptions, ApiError> {
-        let body = if self.body.is_empty() { Value::Null } else { self.json()? };
+        let body = if self.body.is_empty() {
+            Value::Null
+        } else {
+            self.json()?
+        };
         let mut options = DeleteOptions::from_body(&body);
         if let Some(grace) = self.query.number("gracePeriodSeconds")? {
             options.grace_seconds = Some(i64::try_from(grace).unwrap_or(i64::MAX));
@@ -307,7 +329,10 @@ impl Asked {
 }
 
 fn json_type() -> (header::HeaderName, HeaderValue) {
-    (header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
+    (
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    )
 }
 
 fn json_response(code: StatusCode, body: &Value) -> Response {
@@ -318,7 +343,9 @@ fn refuse(error: &ApiError) -> Response {
     let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = json_response(code, &error.to_status());
     if let Some(seconds) = error.retry_after() {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
 }

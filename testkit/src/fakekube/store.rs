@@ -107,7 +107,11 @@ impl Store {
             .iter()
             .filter(|(key, _)| in_scope(key, resource, namespace))
             .collect();
-        let undo = self.history.iter().rev().take_while(|c| c.revision > revision);
+        let undo = self
+            .history
+            .iter()
+            .rev()
+            .take_while(|c| c.revision > revision);
         for change in undo.filter(|c| in_scope(&c.key, resource, namespace)) {
             match &change.before {
                 Some(before) => past.insert(&change.key, before),

@@ -70,11 +70,19 @@ fn merge_field(target: &mut Map<String, Value>, field: &str, patch: &Value) {
 
 fn merge_list(list: &mut Vec<Value>, field: &str, patch: &[Value]) {
     if patch.iter().any(|item| directive(item) == Some("replace")) {
-        *list = patch.iter().filter(|item| directive(item).is_none()).cloned().collect();
+        *list = patch
+            .iter()
+            .filter(|item| directive(item).is_none())
+            .cloned()
+            .collect();
         return;
     }
     if matches!(field, "finalizers" | "podCIDRs") {
-        let fresh: Vec<Value> = patch.iter().filter(|i| !list.contains(i)).cloned().collect();
+        let fresh: Vec<Value> = patch
+            .iter()
+            .filter(|i| !list.contains(i))
+            .cloned()
+            .collect();
         list.extend(fresh);
         return;
     }
@@ -111,8 +119,15 @@ fn directive(item: &Value) -> Option<&str> {
 /// The key by which a list is merged, or nothing where it is atomic.
 fn merge_key(field: &str, sample: Option<&Value>) -> Option<&'static str> {
     Some(match field {
-        "containers" | "initContainers" | "ephemeralContainers" | "volumes" | "env"
-        | "imagePullSecrets" | "secrets" | "schedulingGates" | "resourceClaims" => "name",
+        "containers"
+        | "initContainers"
+        | "ephemeralContainers"
+        | "volumes"
+        | "env"
+        | "imagePullSecrets"
+        | "secrets"
+        | "schedulingGates"
+        | "resourceClaims" => "name",
         "conditions" | "addresses" => "type",
         "volumeMounts" => "mountPath",
         "volumeDevices" => "devicePath",
@@ -129,7 +144,9 @@ fn merge_key(field: &str, sample: Option<&Value>) -> Option<&'static str> {
 }
 
 fn remove_items(target: &mut Map<String, Value>, field: &str, items: &Value) {
-    let Some(items) = items.as_array() else { return };
+    let Some(items) = items.as_array() else {
+        return;
+    };
     if let Some(list) = target.get_mut(field).and_then(Value::as_array_mut) {
         list.retain(|item| !items.contains(item));
     }
@@ -137,8 +154,12 @@ fn remove_items(target: &mut Map<String, Value>, field: &str, items: &Value) {
 
 /// Puts the named items into the order that the client wants; others keep their place after them.
 fn reorder(target: &mut Map<String, Value>, field: &str, order: &Value) {
-    let Some(order) = order.as_array() else { return };
-    let Some(list) = target.get_mut(field).and_then(Value::as_array_mut) else { return };
+    let Some(order) = order.as_array() else {
+        return;
+    };
+    let Some(list) = target.get_mut(field).and_then(Value::as_array_mut) else {
+        return;
+    };
     let key = merge_key(field, list.first());
     let rank = |item: &Value| {
         let wanted = |entry: &Value| match key {

@@ -80,7 +80,10 @@ pub(crate) fn before_update(
     let mut next = proposed;
     type_meta(resource, &mut next)?;
     same_identity(resource, current, &next)?;
-    for field in SERVER_OWNED.iter().chain(&["name", "namespace", "generateName"]) {
+    for field in SERVER_OWNED
+        .iter()
+        .chain(&["name", "namespace", "generateName"])
+    {
         next.copy_metadata(field, current);
     }
     next.metadata_mut().remove("managedFields");
@@ -92,11 +95,7 @@ pub(crate) fn before_update(
     Ok(next)
 }
 
-fn main_part(
-    resource: &ResourceType,
-    current: &Object,
-    next: &mut Object,
-) -> Result<(), ApiError> {
+fn main_part(resource: &ResourceType, current: &Object, next: &mut Object) -> Result<(), ApiError> {
     if resource.status != StatusRule::Absent {
         next.copy_field("status", current);
     }
@@ -137,7 +136,10 @@ fn status_part(resource: &ResourceType, current: &Object, next: &mut Object) {
 }
 
 fn type_meta(resource: &ResourceType, object: &mut Object) -> Result<(), ApiError> {
-    let expected = [("apiVersion", resource.api_version()), ("kind", resource.kind.clone())];
+    let expected = [
+        ("apiVersion", resource.api_version()),
+        ("kind", resource.kind.clone()),
+    ];
     for (field, expected) in expected {
         let given = object.text(&format!("/{field}")).unwrap_or_default();
         if !given.is_empty() && given != expected {
@@ -145,7 +147,9 @@ fn type_meta(resource: &ResourceType, object: &mut Object) -> Result<(), ApiErro
                 "the {field} in the data ({given}) does not match the expected one ({expected})"
             )));
         }
-        object.fields_mut().insert(field.to_owned(), expected.into());
+        object
+            .fields_mut()
+            .insert(field.to_owned(), expected.into());
     }
     Ok(())
 }
@@ -187,11 +191,7 @@ fn named(resource: &ResourceType, object: &Object) -> Result<(), ApiError> {
     Err(ApiError::invalid(resource, "", "metadata.name", why))
 }
 
-fn same_identity(
-    resource: &ResourceType,
-    current: &Object,
-    next: &Object,
-) -> Result<(), ApiError> {
+fn same_identity(resource: &ResourceType, current: &Object, next: &Object) -> Result<(), ApiError> {
     if next.name() != current.name() {
         return Err(ApiError::bad_request(format!(
             "the name of the object ({}) does not match the name on the URL ({})",

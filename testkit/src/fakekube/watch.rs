@@ -83,7 +83,9 @@ impl Watcher {
         form: Form,
     ) -> Result<Self, ApiError> {
         let wants_bookmarks = query.is_set("allowWatchBookmarks");
-        let timeout = query.number("timeoutSeconds")?.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
+        let timeout = query
+            .number("timeoutSeconds")?
+            .map_or(DEFAULT_TIMEOUT, Duration::from_secs);
         let bookmarks = wants_bookmarks.then(|| {
             let period = cluster.bookmark_interval;
             let mut interval = tokio::time::interval_at(Instant::now() + period, period);
@@ -117,7 +119,9 @@ impl Watcher {
                  sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             ));
         }
-        let from = query.number("resourceVersion")?.filter(|version| *version != 0);
+        let from = query
+            .number("resourceVersion")?
+            .filter(|version| *version != 0);
         if let (Some(from), false) = (from, streams_list) {
             self.place = from;
             return Ok(());
@@ -205,7 +209,10 @@ impl Watcher {
 
     /// A change as the selection sees it: an object that stops matching is deleted for it.
     fn push_change(&mut self, change: &Change) {
-        let before = change.before.as_ref().is_some_and(|object| self.selection.matches(object));
+        let before = change
+            .before
+            .as_ref()
+            .is_some_and(|object| self.selection.matches(object));
         let after = !change.removed && self.selection.matches(&change.after);
         let kind = match (before, after) {
             (false, false) => return,
@@ -225,9 +232,10 @@ impl Watcher {
 
     fn push_bookmark(&mut self, annotations: Value) {
         let mut metadata = json!({"resourceVersion": self.place.to_string()});
-        if let (Some(fields), Some(false)) =
-            (metadata.as_object_mut(), annotations.as_object().map(serde_json::Map::is_empty))
-        {
+        if let (Some(fields), Some(false)) = (
+            metadata.as_object_mut(),
+            annotations.as_object().map(serde_json::Map::is_empty),
+        ) {
             fields.insert("annotations".to_owned(), annotations);
         }
         let resource = &self.selection.resource;
