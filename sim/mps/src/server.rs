@@ -16,6 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use mpshare_sim_state::mps::{Hello, Percent, ServerCommand, ServerReply, ServerSettings};
+use mpshare_sim_state::shm::Segment;
 use mpshare_sim_state::wire::Packets;
 use mpshare_sim_state::{ProcId, Store};
 use rustix::fd::OwnedFd;
@@ -69,7 +70,14 @@ pub fn run() -> ExitCode {
     let pipe_dir = Dirs::from_env().pipe;
     let mut log = ServerLog::open(&pipe_dir);
     match start(&pipe_dir, &mut log) {
-        Ok((daemon, settings, cards)) => serve(log, daemon, settings, cards),
+        Ok((daemon, settings, cards)) => match Segment::create() {
+            // The clients look for it: without it they can't be in the same `/dev/shm`.
+            Ok(_for_life) => serve(log, daemon, settings, cards),
+            Err(_) => {
+                log.say("MPS Server failed to create/open SHM segment");
+                ExitCode::FAILURE
+            }
+        },
         Err(failure) => {
             log.say(format!("Driver initialization failed with: {failure}"));
             log.say(format!("Failed to start : {failure}"));
@@ -89,7 +97,6 @@ fn start(
         "Connecting to control daemon on socket: {}",
         control.display()
     ));
-    let daemon = Packets::connect(&control).map_err(|_| StartFailure::NoDaemon)?;
     log.say("Initializing server process");
     let store = Store::from_env();
     cards::obey_start_faults(&store)?;
@@ -100,6 +107,7 @@ fn start(
             card.name
         ));
     }
+    let daemon = Packets::connect(&control).map_err(|_| StartFailure::NoDaemon)?;
     daemon
         .send(&Hello::Server)
         .map_err(|_| StartFailure::NoDaemon)?;
