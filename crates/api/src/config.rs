@@ -12,9 +12,10 @@
 //! | `scalar` | values that the format takes in several forms |
 //! | `yaml` | text -> form, and what YAML has to say against it |
 //! | `keys` | what an unknown key was meant to be |
-//! | `flags`, `sharing` | form -> meaning |
+//! | `flags`, `sharing`, `devices` | form -> meaning |
 //! | `mistake` | the report: position, line, caret, hint |
 
+mod devices;
 mod flags;
 mod form;
 mod keys;
@@ -64,7 +65,7 @@ fn interpret(text: &str) -> Result<AcceptedConfig, mistake::Mistake> {
     let document = yaml::read(text)?;
     document.check_version()?;
     let mut warnings = Vec::new();
-    let shared = sharing::interpret(document.sharing.as_ref(), &mut warnings)?;
+    let shared = sharing::interpret(document.sharing.as_ref(), text, &mut warnings)?;
     let flags = document.flags.unwrap_or_default();
     let policy = flags::check(&flags)?;
     let plugin = flags::plugin_options(&flags)?;

@@ -60,6 +60,21 @@ impl Mistake {
         }
     }
 
+    /// Moves the place back to the key above it: YAML gives a mapping the place of its first key.
+    pub(crate) fn at_key(mut self, key: &str, text: &str) -> Self {
+        let end = self.at.line;
+        let above = lines(text).enumerate().take(end).filter_map(|(n, line)| {
+            let trimmed = line.trim_start_matches([' ', '-', '{', '"']);
+            let column = line.chars().count() - trimmed.chars().count() + 1;
+            trimmed.starts_with(key).then_some(Position {
+                line: n + 1,
+                column,
+            })
+        });
+        self.at = above.last().unwrap_or(self.at);
+        self
+    }
+
     pub(crate) fn report(self, name: &str, text: &str) -> ConfigError {
         let Position { line, column } = self.at;
         let name = printable(name);
@@ -86,7 +101,7 @@ impl Mistake {
 
 /// The offending line and a caret below the column.
 fn excerpt(text: &str, at: Position) -> Option<String> {
-    let line = text.lines().nth(at.line.checked_sub(1)?)?;
+    let line = lines(text).nth(at.line.checked_sub(1)?)?;
     let before = at.column.checked_sub(1)?;
     // A very long line (JSON) is shown from a little before the column.
     let skip = if before >= SHOWN {
@@ -107,6 +122,14 @@ fn excerpt(text: &str, at: Position) -> Option<String> {
     Some(format!(
         "{margin} |\n{number} | {shown}\n{margin} | {indent}^\n"
     ))
+}
+
+/// The lines as YAML counts them, where a carriage return alone ends one too.
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.split('\n').flat_map(|line| {
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        line.split('\r')
+    })
 }
 
 /// A text that can't drive the terminal it is printed on.

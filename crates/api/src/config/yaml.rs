@@ -6,7 +6,7 @@ use serde_saphyr::{DuplicateKeyPolicy, Error, MessageFormatter, UserMessageForma
 use super::MAX_BYTES;
 use super::form::Document;
 use super::keys;
-use super::mistake::{Mistake, Position};
+use super::mistake::{Mistake, Position, lines};
 
 /// Reads a text; an empty one is an empty document.
 pub(super) fn read(text: &str) -> Result<Document, Mistake> {
@@ -84,24 +84,27 @@ fn mistake(error: &Error, text: &str) -> Mistake {
 }
 
 fn wrong_type(at: Position, expected: &str, found: Option<&str>) -> Mistake {
-    let expected = match expected {
-        "bool" | "boolean" => "`true` or `false`",
-        "string scalar" | "String" | "str" => "a text",
-        "mapping start" | "map" => "a mapping (`key: value`)",
-        "sequence start" | "sequence" => "a list (`- ...`)",
-        other => other,
+    let (expected, hint) = match expected {
+        "bool" | "boolean" => ("`true` or `false`", "write one of the two"),
+        "string scalar" | "String" | "str" => ("a text", "put the value itself here"),
+        "mapping start" | "map" => (
+            "a mapping",
+            "write `key: value` lines, each indented below the key they belong to",
+        ),
+        "sequence start" | "sequence" => ("a list", "begin each of its entries with `- `"),
+        other => (other, "check the indentation and the value of this key"),
     };
     let what = match found {
         Some(found) => format!("expected {expected}, found {found}"),
         None => format!("expected {expected} here"),
     };
-    Mistake::new(at, what, "check the indentation and the value of this key")
+    Mistake::new(at, what, hint)
 }
 
 /// Not YAML at all.
 fn syntax(at: Position, error: &Error, text: &str) -> Mistake {
     let message = UserMessageFormatter.format_message(error);
-    let line = at.line.checked_sub(1).and_then(|n| text.lines().nth(n));
+    let line = at.line.checked_sub(1).and_then(|n| lines(text).nth(n));
     // YAML forbids tabs as indentation, and parsers seldom say so.
     let hint = if line.is_some_and(|line| line.trim_start_matches(' ').starts_with('\t')) {
         "indent with spaces; YAML takes no tabs"
