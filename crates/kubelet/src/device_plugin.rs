@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use crate::socket::{ConnectError, connect};
 
+/// Encoding and decoding of the messages.
+pub use prost::Message;
+
 pub use generated::device_plugin_client::DevicePluginClient;
 pub use generated::device_plugin_server::{DevicePlugin, DevicePluginServer};
 pub use generated::registration_client::RegistrationClient;

@@ -24,9 +24,13 @@ pub(super) enum AllocationError {
     Unregistered(String),
     #[error("no healthy devices present; cannot allocate unhealthy devices {0}")]
     NoHealthyDevices(String),
-    #[error("previously allocated devices are no longer healthy; cannot allocate unhealthy devices {0}")]
+    #[error(
+        "previously allocated devices are no longer healthy; cannot allocate unhealthy devices {0}"
+    )]
     NoLongerHealthy(String),
-    #[error("requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}")]
+    #[error(
+        "requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}"
+    )]
     Unavailable {
         resource: String,
         requested: usize,

@@ -9,7 +9,7 @@ use std::time::Instant;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use mpshare_kubelet::checkpoint::{self, FILE_NAME};
-use prost::Message;
+use mpshare_kubelet::device_plugin::Message;
 use serde_json::{Value, json};
 
 use super::devices::{Devices, Endpoint, Holding, Resource};
@@ -60,7 +60,10 @@ fn by_numa_node(holding: &Holding, known: Option<&Resource>) -> BTreeMap<String,
             topology.map_or_else(Vec::new, |t| t.nodes.iter().map(|node| node.id).collect());
         // -1 is the kubelet's mark for a device without topology.
         for node in if nodes.is_empty() { vec![-1] } else { nodes } {
-            by_node.entry(node.to_string()).or_default().push(id.clone());
+            by_node
+                .entry(node.to_string())
+                .or_default()
+                .push(id.clone());
         }
     }
     by_node
@@ -89,7 +92,9 @@ pub(super) fn read(directory: &Path, now: Instant) -> Devices {
         Err(error) => tracing::info!(%error, "the kubelet starts without a checkpoint"),
     }
     for resource in registered(directory) {
-        devices.resources.insert(resource.clone(), Resource::default());
+        devices
+            .resources
+            .insert(resource.clone(), Resource::default());
         let stopped = Endpoint {
             stopped: Some(now),
             ..Endpoint::default()

@@ -102,6 +102,11 @@ impl Devices {
         self.next_number
     }
 
+    /// Goes on with the numbers of `before`, so that none comes twice in a node's life.
+    pub(super) fn continue_numbers(&mut self, before: &Self) {
+        self.next_number = before.next_number;
+    }
+
     /// Takes over a device list. Tells what a real kubelet would have stumbled over.
     pub(super) fn replace_list(
         &mut self,

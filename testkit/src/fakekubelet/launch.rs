@@ -143,7 +143,8 @@ fn expand(word: &str, env: &BTreeMap<String, String>) -> String {
         if let Some(tail) = after.strip_prefix('$') {
             expanded.push('$');
             rest = tail;
-        } else if let Some((value, tail)) = name.and_then(|(name, tail)| Some((env.get(name)?, tail)))
+        } else if let Some((value, tail)) =
+            name.and_then(|(name, tail)| Some((env.get(name)?, tail)))
         {
             expanded.push_str(value);
             rest = tail;

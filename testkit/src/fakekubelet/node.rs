@@ -4,8 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tokio_util::task::TaskTracker;
 
 use super::devices::Devices;
 use super::options::Options;
@@ -14,6 +16,16 @@ use super::process::Processes;
 use super::status::{Phase, PodStatus};
 use super::violation::{Rpc, Violation};
 use super::worker::Stop;
+
+/// Something didn't happen in time.
+#[derive(Debug, thiserror::Error)]
+#[error("not within {deadline:?}: {what}")]
+pub struct WaitError {
+    /// What was waited for, and what was there instead.
+    pub what: String,
+    /// The time allowed.
+    pub deadline: Duration,
+}
 
 /// A pod's status has changed.
 #[derive(Debug, Clone)]
@@ -36,6 +48,8 @@ pub(super) struct PodRecord {
     pub(super) sequence: u64,
     /// The sync loop has seen it.
     pub(super) arrived: bool,
+    /// Its API object was deleted, with or without force.
+    pub(super) deleted: bool,
     /// It was deleted by force, so the kubelet doesn't know it any more.
     pub(super) forgotten: bool,
     /// All its containers have stopped for good.
@@ -45,6 +59,19 @@ pub(super) struct PodRecord {
 }
 
 impl PodRecord {
+    pub(super) fn new(spec: PodSpec, sequence: u64) -> Self {
+        Self {
+            status: PodStatus::new(&spec),
+            spec,
+            sequence,
+            arrived: false,
+            deleted: false,
+            forgotten: false,
+            terminated: false,
+            worker: None,
+        }
+    }
+
     /// What the kubelet calls active: only such pods keep their devices and are listed.
     pub(super) fn is_active(&self) -> bool {
         let ended = self.status.phase.is_terminal() || self.terminated;
@@ -56,6 +83,8 @@ impl PodRecord {
 pub(super) struct State {
     pub(super) devices: Devices,
     pub(super) pods: BTreeMap<String, PodRecord>,
+    /// Number of the kubelet process, once it has admitted its pods again.
+    pub(super) serving: Option<u64>,
 }
 
 impl State {
@@ -75,6 +104,8 @@ impl State {
 pub(super) struct Node {
     pub(super) options: Options,
     pub(super) processes: Processes,
+    /// Workers of pods; they outlive a kubelet process as containers do.
+    pub(super) workers: TaskTracker,
     state: Mutex<State>,
     version: watch::Sender<u64>,
     violations: Mutex<Vec<Violation>>,
@@ -88,6 +119,7 @@ impl Node {
         Self {
             options,
             processes,
+            workers: TaskTracker::new(),
             state: Mutex::default(),
             version: watch::Sender::new(0),
             violations: Mutex::default(),
@@ -135,6 +167,29 @@ impl Node {
         let (sender, receiver) = mpsc::unbounded_channel();
         lock(&self.subscribers).push(sender);
         receiver
+    }
+
+    /// Waits until `check` finds something in the state. The error is `what`, after `deadline`.
+    pub(super) async fn wait<T>(
+        &self,
+        what: &str,
+        deadline: Duration,
+        mut check: impl FnMut(&State) -> Option<T>,
+    ) -> Result<T, WaitError> {
+        let mut changes = self.watch();
+        let found = tokio::time::timeout(deadline, async {
+            loop {
+                if let Some(found) = self.read(&mut check) {
+                    return found;
+                }
+                // The sender is a field of this very node.
+                drop(changes.changed().await);
+            }
+        });
+        found.await.map_err(|_| WaitError {
+            what: what.into(),
+            deadline,
+        })
     }
 
     /// Fails a pod that can't run here.

@@ -17,7 +17,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
 use super::checkpoint;
-use super::devices::{Client, Endpoint};
+use super::devices::{Client, Devices, Endpoint};
 use super::node::Node;
 use super::resource_name::is_extended_resource;
 use super::violation::{Rpc, Violation};
@@ -118,7 +118,10 @@ impl Plugin {
             stopped: None,
         };
         self.node.change(|state| {
-            state.devices.endpoints.insert(self.resource.clone(), endpoint);
+            state
+                .devices
+                .endpoints
+                .insert(self.resource.clone(), endpoint);
         });
         let ended = ended.clone();
         tasks.spawn(async move {
@@ -145,7 +148,9 @@ impl Plugin {
         let socket = self.node.options.device_plugins.join(endpoint);
         let timeout = self.node.options.dial_timeout;
         if let Ok(channel) = tokio::time::timeout(timeout, dial_patiently(&socket)).await {
-            return Ok(DevicePluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES));
+            return Ok(
+                DevicePluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
+            );
         }
         if !hung_up.is_cancelled() {
             self.node.record(Violation::NotServing {
@@ -159,7 +164,12 @@ impl Plugin {
     }
 
     /// `runClient`: the stream, and what happens at its end.
-    async fn run(self, client: DevicePluginClient<Channel>, number: u64, closed: CancellationToken) {
+    async fn run(
+        self,
+        client: DevicePluginClient<Channel>,
+        number: u64,
+        closed: CancellationToken,
+    ) {
         tokio::select! {
             () = self.listen(client) => {}
             () = closed.cancelled() => {}
@@ -200,10 +210,9 @@ impl Plugin {
 
     fn take_over(&self, devices: Vec<Device>) {
         let violations = self.node.change(|state| {
-            let violations =
-                state
-                    .devices
-                    .replace_list(&self.resource, devices, Instant::now());
+            let violations = state
+                .devices
+                .replace_list(&self.resource, devices, Instant::now());
             write_checkpoint(&self.node, &state.devices);
             violations
         });
@@ -223,7 +232,7 @@ async fn dial_patiently(socket: &Path) -> Channel {
 }
 
 /// Writes the checkpoint; the kubelet logs a failure and goes on.
-pub(super) fn write_checkpoint(node: &Node, devices: &super::devices::Devices) {
+pub(super) fn write_checkpoint(node: &Node, devices: &Devices) {
     if let Err(error) = checkpoint::write(&node.options.device_plugins, devices) {
         tracing::warn!(%error, "the checkpoint could not be written");
     }

@@ -263,5 +263,8 @@ fn fresh_uid() -> String {
     let high = nanos >> 32;
     let low = nanos & 0xffff_ffff;
     let process = std::process::id();
-    format!("{high:08x}-{count:04x}-4000-8000-{low:08x}{:04x}", process & 0xffff)
+    format!(
+        "{high:08x}-{count:04x}-4000-8000-{low:08x}{:04x}",
+        process & 0xffff
+    )
 }

@@ -167,6 +167,16 @@ impl Processes {
         });
     }
 
+    /// Kills every container and gives the main processes' ids; their workers reap them.
+    pub(super) fn kill_live(&self) -> Vec<u32> {
+        let live = lock(&self.live).clone();
+        for (pid, id) in &live {
+            kill_group(*pid);
+            kill_marked(id);
+        }
+        live.into_keys().collect()
+    }
+
     /// Kills every container and reaps their main processes.
     pub(super) fn kill_all(&self) {
         let live = std::mem::take(&mut *lock(&self.live));
@@ -175,7 +185,7 @@ impl Processes {
             kill_marked(&id);
             if let Some(pid) = to_pid(pid) {
                 // Somebody else may have reaped it: then there is nothing to wait for.
-                drop(rustix::process::waitpid(Some(pid), WaitOptions::empty()));
+                ignore(rustix::process::waitpid(Some(pid), WaitOptions::empty()));
             }
             self.forget_cgroup(pid);
         }
@@ -219,13 +229,20 @@ fn to_pid(pid: u32) -> Option<Pid> {
 fn signal(pid: u32, signal: Signal) {
     // It may have ended meanwhile.
     if let Some(pid) = to_pid(pid) {
-        drop(rustix::process::kill_process(pid, signal));
+        ignore(rustix::process::kill_process(pid, signal));
+    }
+}
+
+/// A process that has ended can't be signalled or reaped any more, and needn't be.
+fn ignore<T>(result: rustix::io::Result<T>) {
+    if let Err(error) = result {
+        tracing::trace!(%error, "the process has ended before");
     }
 }
 
 fn kill_group(pid: u32) {
     if let Some(pid) = to_pid(pid) {
-        drop(rustix::process::kill_process_group(pid, Signal::KILL));
+        ignore(rustix::process::kill_process_group(pid, Signal::KILL));
     }
 }
 

@@ -72,7 +72,11 @@ async fn pre_start(
     // This call has a deadline and holds up only its own pod, so it may be slow.
     let answer = tokio::time::timeout(node.options.pre_start_timeout, call)
         .await
-        .unwrap_or_else(|_| Err(tonic::Status::deadline_exceeded("context deadline exceeded")));
+        .unwrap_or_else(|_| {
+            Err(tonic::Status::deadline_exceeded(
+                "context deadline exceeded",
+            ))
+        });
     match answer {
         Ok(_) => Ok(()),
         Err(status) => {

@@ -58,7 +58,9 @@ pub enum Violation {
     },
     /// A call without a deadline took long: meanwhile no pod of the node was handled
     /// (`facts/kubernetes.md` 1.6).
-    #[error("{rpc} for `{resource}` took longer than {limit:?}: the kubelet's sync loop stood still")]
+    #[error(
+        "{rpc} for `{resource}` took longer than {limit:?}: the kubelet's sync loop stood still"
+    )]
     SlowRpc {
         /// The call.
         rpc: Rpc,

@@ -2,7 +2,7 @@
 //! policy says, stops them when told to, and works out the pod's phase.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -33,7 +33,9 @@ pub(super) async fn run_pod(node: Arc<Node>, pod: Arc<PodSpec>, mut stop: StopSi
     if started {
         run_app_containers(&node, &pod, &stop).await;
     }
-    let grace = stop.borrow_and_update().map_or(pod.grace, |stop| stop.grace);
+    let grace = stop
+        .borrow_and_update()
+        .map_or(pod.grace, |stop| stop.grace);
     sidecar_stop.send_replace(Some(Stop { grace }));
     while sidecars.join_next().await.is_some() {}
     node.change_status(&pod.uid, |status| finish(status));
@@ -139,6 +141,10 @@ fn work_out_phase(status: &mut PodStatus) {
     }
 }
 
+fn grace_of(stop: Option<Stop>) -> Duration {
+    stop.map_or(Duration::ZERO, |stop| stop.grace)
+}
+
 /// One container's life over its restarts.
 struct Run {
     node: Arc<Node>,
@@ -229,27 +235,51 @@ impl Run {
         }
     }
 
-    /// Asks the device manager for the container's options until it gives them.
+    /// Asks the device manager for the container's options until it gives them. None if the
+    /// container is to stop.
     async fn create(&mut self) -> Option<RunOptions> {
         loop {
-            if self.stop.borrow().is_some() {
-                return None;
-            }
-            let mut stop = self.stop.clone();
-            let asking = run_options(&self.node, &self.pod, &self.container);
-            let answer = tokio::select! {
-                answer = asking => answer,
-                _ = stop.wait_for(Option::is_some) => return None,
-            };
-            let error = match answer {
+            match self.options().await? {
                 Ok(given) => return Some(given),
-                Err(error) => error.to_string(),
-            };
-            self.change(|container| {
-                container.state = ContainerState::waiting("CreateContainerConfigError", &error);
-            });
+                Err(error) => self.change(|container| {
+                    container.state = ContainerState::waiting("CreateContainerConfigError", &error);
+                }),
+            }
             if let Waited::Stopped = self.wait(self.node.options.create_retry).await {
                 return None;
+            }
+        }
+    }
+
+    /// One attempt at it. An answer from across a restart of the kubelet doesn't count.
+    async fn options(&mut self) -> Option<Result<RunOptions, String>> {
+        loop {
+            let session = self.serving_kubelet().await?;
+            let mut stop = self.stop.clone();
+            let answer = tokio::select! {
+                answer = run_options(&self.node, &self.pod, &self.container) => answer,
+                _ = stop.wait_for(Option::is_some) => return None,
+            };
+            if self.node.read(|state| state.serving) == Some(session) {
+                return Some(answer.map_err(|error| error.to_string()));
+            }
+        }
+    }
+
+    /// Waits until a kubelet process is up and has admitted its pods.
+    async fn serving_kubelet(&mut self) -> Option<u64> {
+        let mut changes = self.node.watch();
+        let mut stop = self.stop.clone();
+        loop {
+            if stop.borrow().is_some() {
+                return None;
+            }
+            if let Some(session) = self.node.read(|state| state.serving) {
+                return Some(session);
+            }
+            tokio::select! {
+                changed = changes.changed() => changed.ok()?,
+                _ = stop.wait_for(Option::is_some) => return None,
             }
         }
     }
@@ -278,7 +308,12 @@ impl Run {
 
     /// 64 hex digits, new at each start.
     fn container_id(&self) -> String {
-        let digits: String = self.pod.uid.chars().filter(char::is_ascii_hexdigit).collect();
+        let digits: String = self
+            .pod
+            .uid
+            .chars()
+            .filter(char::is_ascii_hexdigit)
+            .collect();
         let place = self
             .pod
             .containers
@@ -291,17 +326,21 @@ impl Run {
     async fn supervise(&mut self, process: &mut Process) -> i32 {
         let mut stop = self.stop.clone();
         let node = Arc::clone(&self.node);
-        let grace = tokio::select! {
+        let mut grace = tokio::select! {
             code = node.processes.wait(process) => return code,
-            order = stop.wait_for(Option::is_some) => order.ok().and_then(|order| *order),
+            order = stop.wait_for(Option::is_some) => grace_of(order.ok().and_then(|order| *order)),
         };
-        let grace = grace.map_or(Duration::ZERO, |stop| stop.grace);
         process.terminate();
-        match tokio::time::timeout(grace, node.processes.wait(process)).await {
-            Ok(code) => code,
-            Err(_) => {
-                process.kill();
-                node.processes.wait(process).await
+        let told = Instant::now();
+        loop {
+            tokio::select! {
+                code = node.processes.wait(process) => return code,
+                () = tokio::time::sleep(grace.saturating_sub(told.elapsed())) => {
+                    process.kill();
+                    return node.processes.wait(process).await;
+                }
+                // A forced deletion may follow a patient one.
+                Ok(()) = stop.changed() => grace = grace_of(*stop.borrow_and_update()),
             }
         }
     }

@@ -35,7 +35,10 @@ fn pod_env_beats_plugin_env_beats_image_env() {
     };
     let pod = pod("p").image("i").env("C", "pod");
     let env = started(&options, &pod, &given).env;
-    assert_eq!((&*env["A"], &*env["B"], &*env["C"]), ("image", "plugin", "pod"));
+    assert_eq!(
+        (&*env["A"], &*env["B"], &*env["C"]),
+        ("image", "plugin", "pod")
+    );
 }
 
 #[test]
@@ -65,7 +68,8 @@ fn what_is_at_dev_shm_is_told_to_the_driver() {
         ..RunOptions::default()
     };
     let none = RunOptions::default();
-    let shm = |pod: PodSpec, given: &RunOptions| started(&options, &pod, given).env[SHM_ENV].clone();
+    let shm =
+        |pod: PodSpec, given: &RunOptions| started(&options, &pod, given).env[SHM_ENV].clone();
     let plain = || pod("p").uid("u").container("c");
     assert_eq!(shm(plain(), &given), "/run/mps/shm");
     assert_eq!(shm(plain().host_ipc(), &given), "/run/mps/shm");
@@ -100,6 +104,10 @@ fn an_image_maps_programs() {
     assert_eq!(slept, ["/sim/hold", "-q", "infinity"]);
     assert_eq!(argv(pod("p").image("i")), ["serve"]);
     options.images.get_mut("i").unwrap().instead = Some(vec!["x".into()]);
-    let instead = started(&options, &pod("p").image("i").command(["a"]), &RunOptions::default());
+    let instead = started(
+        &options,
+        &pod("p").image("i").command(["a"]),
+        &RunOptions::default(),
+    );
     assert_eq!(instead.argv, ["x"]);
 }
