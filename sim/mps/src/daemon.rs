@@ -21,7 +21,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use mpshare_sim_state::Store;
-use mpshare_sim_state::mps::Hello;
+use mpshare_sim_state::mps::{Hello, UiReply};
 use mpshare_sim_state::wire::{Packets, Peer};
 use rustix::net::SocketFlags;
 
@@ -59,7 +59,7 @@ impl Daemon {
         let sink = std::mem::replace(&mut files.control_log, crate::log::Sink::Nowhere);
         let log = ControlLog::new(sink);
         let defaults = Defaults::from_env(&log);
-        Arc::new(Self {
+        let daemon = Arc::new(Self {
             store: Store::from_env(),
             state: Mutex::new(State::new(defaults)),
             changed: Condvar::new(),
@@ -67,7 +67,9 @@ impl Daemon {
             options,
             files,
             log,
-        })
+        });
+        daemon.log_start();
+        daemon
     }
 
     /// What the starter says about the logs.
@@ -77,7 +79,6 @@ impl Daemon {
 
     /// Serves until `quit`.
     pub(crate) fn serve(self: Arc<Self>) -> ExitCode {
-        self.log_start();
         let server_log = self.copy_server_log();
         for listener in [&self.files.control, &self.files.privileged] {
             match listener.try_clone() {
@@ -122,6 +123,9 @@ impl Daemon {
         let Ok(peer) = connection.peer() else {
             return;
         };
+        if privilege::is_unmapped(peer) {
+            return turn_away(&connection);
+        }
         match connection.receive() {
             Ok(Some(Hello::Ui)) => self.open_ui(&connection, peer),
             Ok(Some(Hello::Client(request))) => self.new_client(connection, peer, request),
@@ -141,5 +145,22 @@ impl Daemon {
             Users::One => peer.uid,
             Users::Many => 0,
         }
+    }
+}
+
+/// Serves a peer without a user: a front-end is told, a client waits until it gives up.
+fn turn_away(connection: &Packets) {
+    match connection.receive() {
+        Ok(Some(Hello::Ui)) => {
+            let text = "Cannot authenticate or connect to MPS control daemon process";
+            let reply = UiReply::Busy {
+                message: Some(text.to_owned()),
+                code: 1,
+            };
+            // One that went away needs no word.
+            drop(connection.send(&reply));
+        }
+        Ok(Some(Hello::Client(_))) => drop(connection.receive::<Hello>()),
+        _ => {}
     }
 }

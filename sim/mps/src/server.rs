@@ -9,7 +9,7 @@ mod client;
 mod command;
 mod fault;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -55,6 +55,8 @@ pub(crate) struct Server {
     next_key: u64,
     leaving: Leaving,
     watch: Watch,
+    /// Clients that don't see it can't work; it goes with the server.
+    _shared: Segment,
     happenings: Sender<Happening>,
 }
 
@@ -65,19 +67,21 @@ enum Leaving {
     AfterLastClient,
 }
 
+/// What a start leads to.
+#[derive(Debug)]
+struct Started {
+    daemon: Packets,
+    settings: ServerSettings,
+    cards: Vec<Card>,
+    shared: Segment,
+}
+
 /// Runs the server with this process's environment.
 pub fn run() -> ExitCode {
     let pipe_dir = Dirs::from_env().pipe;
-    let mut log = ServerLog::open(&pipe_dir);
-    match start(&pipe_dir, &mut log) {
-        Ok((daemon, settings, cards)) => match Segment::create() {
-            // The clients look for it: without it they can't be in the same `/dev/shm`.
-            Ok(_for_life) => serve(log, daemon, settings, cards),
-            Err(_) => {
-                log.say("MPS Server failed to create/open SHM segment");
-                ExitCode::FAILURE
-            }
-        },
+    let log = ServerLog::open(&pipe_dir);
+    match start(&pipe_dir.join("control"), &log) {
+        Ok(started) => serve(log, started),
         Err(failure) => {
             log.say(format!("Driver initialization failed with: {failure}"));
             log.say(format!("Failed to start : {failure}"));
@@ -87,11 +91,7 @@ pub fn run() -> ExitCode {
 }
 
 /// Everything up to the settings; the daemon counts the server as INITIALIZING.
-fn start(
-    pipe_dir: &std::path::Path,
-    log: &mut ServerLog,
-) -> Result<(Packets, ServerSettings, Vec<Card>), StartFailure> {
-    let control: PathBuf = pipe_dir.join("control");
+fn start(control: &Path, log: &ServerLog) -> Result<Started, StartFailure> {
     log.say("Startup");
     log.say(format!(
         "Connecting to control daemon on socket: {}",
@@ -107,7 +107,13 @@ fn start(
             card.name
         ));
     }
-    let daemon = Packets::connect(&control).map_err(|_| StartFailure::NoDaemon)?;
+    let daemon = Packets::connect(control).map_err(|_| StartFailure::NoDaemon)?;
+    let shared = Segment::create().map_err(|_| StartFailure::NoSharedMemory)?;
+    let uid = rustix::process::geteuid().as_raw();
+    let pid = std::process::id();
+    log.say(format!(
+        "Created named shared memory region /cuda.shm.{uid}.{pid}.1"
+    ));
     daemon
         .send(&Hello::Server)
         .map_err(|_| StartFailure::NoDaemon)?;
@@ -116,15 +122,21 @@ fn start(
         .ok()
         .flatten()
         .ok_or(StartFailure::NoDaemon)?;
-    Ok((daemon, settings, cards))
+    Ok(Started {
+        daemon,
+        settings,
+        cards,
+        shared,
+    })
 }
 
-fn serve(
-    mut log: ServerLog,
-    daemon: Packets,
-    settings: ServerSettings,
-    mut cards: Vec<Card>,
-) -> ExitCode {
+fn serve(mut log: ServerLog, started: Started) -> ExitCode {
+    let Started {
+        daemon,
+        settings,
+        mut cards,
+        shared,
+    } = started;
     let profile = Profile::current();
     log.become_role(cards::role(&cards));
     cards::apply_limits(&mut cards, profile, &settings.limits);
@@ -146,6 +158,7 @@ fn serve(
         next_key: 0,
         leaving: Leaving::No,
         watch: Watch::default(),
+        _shared: shared,
         happenings: happenings.clone(),
     };
     if server.daemon.send(&ServerReply::Ready).is_err() {

@@ -2,6 +2,13 @@
 
 use mpshare_sim_state::wire::Peer;
 
+/// Whether the peer is of a user namespace that maps to nobody here: the kernel gives no uid then,
+/// and the real daemon turns front-ends away and lets clients wait for ever (facts/mps.md 1.2, 3).
+pub(super) fn is_unmapped(peer: Peer) -> bool {
+    let maps = std::fs::read_to_string(format!("/proc/{}/uid_map", peer.pid));
+    maps.is_ok_and(|maps| maps.trim().is_empty())
+}
+
 /// The daemon's own user.
 pub(super) fn owner() -> u32 {
     rustix::process::geteuid().as_raw()

@@ -26,6 +26,9 @@ pub(crate) enum StartFailure {
     /// Injected.
     #[error("initialization error")]
     Injected,
+    /// `/dev/shm` is missing or full.
+    #[error("MPS Server failed to create/open SHM segment")]
+    NoSharedMemory,
     /// The control daemon went away.
     #[error("MPS client failed to connect to the MPS control daemon or the MPS server")]
     NoDaemon,
