@@ -13,12 +13,16 @@
 //! | `yaml` | text -> form, and what YAML has to say against it |
 //! | `keys` | what an unknown key was meant to be |
 //! | `flags`, `sharing`, `devices` | form -> meaning |
+//! | `meaning` | a config in sentences |
+//! | `manifest` | the configs in a `ConfigMap` manifest |
 //! | `mistake` | the report: position, line, caret, hint |
 
 mod devices;
 mod flags;
 mod form;
 mod keys;
+mod manifest;
+mod meaning;
 mod mistake;
 mod scalar;
 mod schema;
@@ -26,6 +30,7 @@ mod sharing;
 mod yaml;
 
 pub use flags::{DeviceIdStrategy, DeviceListStrategy, PluginOptions};
+pub use manifest::config_map_texts;
 pub use mistake::ConfigError;
 pub use schema::json_schema;
 
@@ -43,6 +48,13 @@ pub struct AcceptedConfig {
     pub plugin: PluginOptions,
     /// Things to tell its author, one sentence each.
     pub warnings: Vec<String>,
+}
+
+impl AcceptedConfig {
+    /// What the config means, one sentence each.
+    pub fn meaning(&self) -> Vec<String> {
+        meaning::sentences(&self.node)
+    }
 }
 
 /// Reads a config; `name` is what reports call it (a file, or a key of the `ConfigMap`).
