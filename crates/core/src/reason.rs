@@ -153,6 +153,19 @@ pub enum Reason {
     )]
     ConfigUnknown { name: String, known: Vec<String> },
     #[error(
+        "there is no {source_of_configs}, so no config can be chosen; hint: create it, or correct the option that names it"
+    )]
+    ConfigSourceMissing { source_of_configs: String },
+    #[error(
+        "nothing says which config is meant: the node has no label `nvidia.com/device-plugin.config`, and there are {}; hint: set the label, or a default config",
+        known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    )]
+    ConfigNotChosen { known: Vec<String> },
+    #[error(
+        "config `{name}` was chosen but can't be written: {problem}; hint: check the disk of the MPS root directory"
+    )]
+    ConfigNotWritten { name: String, problem: String },
+    #[error(
         "node labels disagree: `nvidia.com/device-plugin.config={config}` and `ack.node.gpu.schedule={schedule}`; nothing is changed; hint: remove one of them"
     )]
     LabelsDisagree { config: String, schedule: String },
@@ -190,6 +203,8 @@ pub enum Reason {
         "the compute mode of `{gpu}` can't be set to EXCLUSIVE_PROCESS: {problem}; hint: the supervisor needs root"
     )]
     ComputeModeDenied { gpu: GpuUuid, problem: String },
+    #[error("the GPUs of this node can't be read: {problem}; hint: is the NVIDIA driver installed and loaded?")]
+    DriverUnavailable { problem: String },
     #[error("`{gpu}` doesn't answer: {problem}; hint: look at `dmesg`, reset or replace it")]
     GpuLost { gpu: GpuUuid, problem: String },
     #[error(
@@ -225,6 +240,9 @@ impl Reason {
             Self::ConfigMissing { .. } => "ConfigMissing",
             Self::ConfigInvalid { .. } => "ConfigInvalid",
             Self::ConfigUnknown { .. } => "ConfigUnknown",
+            Self::ConfigSourceMissing { .. } => "ConfigSourceMissing",
+            Self::ConfigNotChosen { .. } => "ConfigNotChosen",
+            Self::ConfigNotWritten { .. } => "ConfigNotWritten",
             Self::LabelsDisagree { .. } => "LabelsDisagree",
             Self::StatusMissing { .. } => "StatusMissing",
             Self::ForeignDaemon { .. } => "ForeignDaemon",
@@ -233,6 +251,7 @@ impl Reason {
             Self::ServerFault { .. } => "ServerFault",
             Self::ServerStuck { .. } => "ServerStuck",
             Self::ComputeModeDenied { .. } => "ComputeModeDenied",
+            Self::DriverUnavailable { .. } => "DriverUnavailable",
             Self::GpuLost { .. } => "GpuLost",
             Self::Xid { .. } => "Xid",
         }
