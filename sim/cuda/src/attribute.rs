@@ -28,6 +28,7 @@ pub(crate) fn get(runtime: &Runtime, ordinal: i32, attribute: i32) -> Result<i32
         50 => pci(&gpu, 0)?,                                   // PCI_DOMAIN_ID
         75 => major,
         76 => minor,
+        133 => u32::from(runtime.session.is_some()), // MPS_ENABLED
         _ => return Err(Status::INVALID_VALUE),
     };
     i32::try_from(value).map_err(|_| Status::UNKNOWN)

@@ -3,4 +3,5 @@
 //! Neither knows the simulator. Both load the driver libraries by their public names, as the real
 //! programs do, so they show what any other program would see.
 
+pub mod sample;
 pub mod smi;

@@ -7,14 +7,21 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
-    clippy::panic,
     reason = "a test fails by panicking"
 )]
 
+#[path = "simulated_node/mps.rs"]
+mod mps;
 #[path = "simulated_node/node.rs"]
 mod node;
 #[path = "simulated_node/nvml.rs"]
 mod nvml;
+#[path = "simulated_node/running.rs"]
+mod running;
+#[path = "simulated_node/sample.rs"]
+mod sample;
+#[path = "simulated_node/shared_card.rs"]
+mod shared_card;
 #[path = "simulated_node/smi.rs"]
 mod smi;
 #[path = "simulated_node/symbols.rs"]

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mpshare_sim_state::shm::SHM_ENV;
 use mpshare_sim_state::{ProcId, ProcessKind, SIM_DIR_ENV, SimGpu, SimProcess, SimState, Store};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -51,13 +52,14 @@ impl Node {
         };
         let dir = TempDir::new().unwrap();
         let store = Store::create(dir.path().join("sim"), &state).unwrap();
+        fs::create_dir(dir.path().join("shm")).unwrap();
         let lib = dir.path().join("lib");
         fs::create_dir(&lib).unwrap();
-        for (built, name) in [
+        for (file, name) in [
             ("libnvidia_ml_sim.so", "libnvidia-ml.so.1"),
             ("libcuda_sim.so", "libcuda.so.1"),
         ] {
-            symlink(built_library(built), lib.join(name)).unwrap();
+            symlink(built(file), lib.join(name)).unwrap();
         }
         Self { dir, store }
     }
@@ -71,32 +73,9 @@ impl Node {
         self.store.update(change).unwrap();
     }
 
-    /// Puts a process on a card that lives as long as the test does: the test itself.
+    /// Puts the test itself on a card.
     pub(crate) fn occupy(&self, gpu: &str, kind: ProcessKind, name: &str, used_mib: u64) {
-        self.occupy_as(ProcId::current(), gpu, kind, name, used_mib);
-    }
-
-    /// Puts a process on a card.
-    pub(crate) fn occupy_as(
-        &self,
-        id: ProcId,
-        gpu: &str,
-        kind: ProcessKind,
-        name: &str,
-        used_mib: u64,
-    ) {
-        let process = SimProcess {
-            id,
-            uid: 0,
-            name: name.to_owned(),
-            gpu: gpu.to_owned(),
-            kind,
-            used_mib,
-            limit_mib: None,
-            percent_tenths: 1000,
-            sticky_error: None,
-        };
-        self.change(|state| state.processes.push(process));
+        self.change(|state| state.processes.push(process(gpu, kind, name, used_mib)));
     }
 
     /// Raises an Xid as the driver does.
@@ -114,7 +93,8 @@ impl Node {
         let mut command = Command::new(program);
         command
             .env_clear()
-            .env("PATH", env::var_os("PATH").unwrap_or_default())
+            .env("PATH", build_dir())
+            .env(SHM_ENV, self.path().join("shm"))
             .env("LD_LIBRARY_PATH", self.path().join("lib"))
             .env(SIM_DIR_ENV, self.store.dir());
         command
@@ -123,6 +103,21 @@ impl Node {
     /// Runs a program to its end.
     pub(crate) fn run(&self, program: &str, arguments: &[&str]) -> Outcome {
         outcome(self.command(program).args(arguments))
+    }
+}
+
+/// An entry for a process that lives as long as the test does: the test itself.
+pub(crate) fn process(gpu: &str, kind: ProcessKind, name: &str, used_mib: u64) -> SimProcess {
+    SimProcess {
+        id: ProcId::current(),
+        uid: 0,
+        name: name.to_owned(),
+        gpu: gpu.to_owned(),
+        kind,
+        used_mib,
+        limit_mib: None,
+        percent_tenths: 1000,
+        sticky_error: None,
     }
 }
 
@@ -136,12 +131,12 @@ pub(crate) fn outcome(command: &mut Command) -> Outcome {
     }
 }
 
-/// A library that cargo has built beside this test.
-pub(crate) fn built_library(name: &str) -> PathBuf {
+/// A library or program that cargo has built beside this test.
+pub(crate) fn built(name: &str) -> PathBuf {
     let path = build_dir().join(name);
     assert!(
         path.exists(),
-        "`{}` is missing\nhint: `cargo build -p mpshare-sim-nvml -p mpshare-sim-cuda`",
+        "`{}` is missing\nhint: `cargo build -p mpshare-sim-nvml -p mpshare-sim-cuda -p mpshare-sim-mps`",
         path.display()
     );
     path

@@ -3,9 +3,9 @@
 use std::os::unix::process::parent_id;
 use std::process::id;
 
-use mpshare_sim_state::{ComputeMode, Health, ProcId, ProcessKind};
+use mpshare_sim_state::{ComputeMode, Health, ProcId, ProcessKind, SimProcess};
 
-use crate::node::{Node, Outcome, T4, V100, outcome};
+use crate::node::{Node, Outcome, T4, V100, outcome, process};
 
 const SMI: &str = env!("CARGO_BIN_EXE_nvidia-smi");
 
@@ -17,15 +17,12 @@ fn smi(node: &Node, arguments: &[&str]) -> Outcome {
 fn the_table_shows_cards_and_processes() {
     let node = Node::new();
     node.occupy(V100, ProcessKind::MpsServer, "nvidia-cuda-mps-server", 30);
-    let other = i32::try_from(parent_id()).unwrap();
-    let client = ProcId::of(other).unwrap();
-    node.occupy_as(
-        client,
-        V100,
-        ProcessKind::MpsClient { server: 1 },
-        "python",
-        312,
-    );
+    let parent = i32::try_from(parent_id()).unwrap();
+    let client = SimProcess {
+        id: ProcId::of(parent).unwrap(),
+        ..process(V100, ProcessKind::MpsClient { server: 1 }, "python", 312)
+    };
+    node.change(|state| state.processes.push(client));
     node.change(|state| state.gpus[1].compute_mode = ComputeMode::ExclusiveProcess);
     let shown = smi(&node, &[]);
     assert_eq!(shown.code, Some(0), "{}", shown.stdout);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::node::built_library;
+use crate::node::built;
 
 /// Every function of the table in facts/nvml.md, and the probes that NVIDIA's Go programs make for
 /// versions that they prefer.
@@ -56,8 +56,48 @@ const NVML: &[&str] = &[
 
 #[test]
 fn nvml_exports_every_symbol_that_the_programs_call() {
-    let exported = exported_symbols(&fs::read(built_library("libnvidia_ml_sim.so")).unwrap());
+    let exported = exported_symbols(&fs::read(built("libnvidia_ml_sim.so")).unwrap());
     let missing: Vec<_> = NVML
+        .iter()
+        .filter(|name| !exported.contains(**name))
+        .collect();
+    assert_eq!(missing, Vec::<&&str>::new());
+}
+
+const CUDA: &[&str] = &[
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDeviceGetName",
+    "cuDeviceTotalMem_v2",
+    "cuDeviceGetUuid",
+    "cuDeviceGetUuid_v2",
+    "cuDeviceGetAttribute",
+    "cuCtxCreate_v2",
+    "cuCtxDestroy_v2",
+    "cuCtxSetCurrent",
+    "cuCtxGetCurrent",
+    "cuCtxSynchronize",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuMemAlloc_v2",
+    "cuMemFree_v2",
+    "cuMemGetInfo_v2",
+    "cuMemcpyHtoD_v2",
+    "cuMemcpyDtoH_v2",
+    "cuMemsetD8_v2",
+    "cuModuleLoadData",
+    "cuModuleGetFunction",
+    "cuLaunchKernel",
+    "cuGetErrorName",
+    "cuGetErrorString",
+];
+
+#[test]
+fn cuda_exports_every_symbol_that_a_small_program_calls() {
+    let exported = exported_symbols(&fs::read(built("libcuda_sim.so")).unwrap());
+    let missing: Vec<_> = CUDA
         .iter()
         .filter(|name| !exported.contains(**name))
         .collect();

@@ -1,0 +1,44 @@
+//! Going at once when told to, even as PID 1 of a container (where a signal without a handler does
+//! nothing) and even while the main thread waits inside the driver.
+
+use std::process;
+use std::thread;
+
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// What a shell reports for a process that SIGTERM has ended.
+const TERMINATED: i32 = 128 + 15;
+
+/// Ends the process at SIGTERM or SIGINT. Without a handler the signals keep their default effect,
+/// which is the same but for PID 1.
+pub(super) fn on_signals() {
+    let Ok(runtime) = Builder::new_current_thread().enable_io().build() else {
+        return;
+    };
+    let inside = runtime.enter();
+    let signals = signal(SignalKind::terminate()).and_then(|terminate| {
+        signal(SignalKind::interrupt()).map(|interrupt| (terminate, interrupt))
+    });
+    drop(inside);
+    let Ok((mut terminate, mut interrupt)) = signals else {
+        return;
+    };
+    thread::spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        });
+        leave();
+    });
+}
+
+#[expect(
+    clippy::exit,
+    reason = "the main thread may be waiting inside the driver"
+)]
+fn leave() {
+    process::exit(TERMINATED);
+}
