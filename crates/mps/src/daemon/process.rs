@@ -1,0 +1,308 @@
+//! The real control daemon: a process, its directory, and its front-end.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mpshare_core::VersionProfile;
+
+use super::{Adopted, ControlDaemon, Patience, Server};
+use crate::error::{DaemonError, DaemonFault};
+use crate::launch::{DaemonSettings, Launcher, Users};
+use crate::limits::{DaemonLimits, Defaults};
+use crate::lock::{Holder, holder};
+use crate::pid::{Pid, ProcessId};
+use crate::procfs::{Proc, ProcessHandle};
+use crate::replies;
+use crate::site::DaemonSite;
+
+mod ask;
+mod orphans;
+mod quit;
+
+/// [`ControlDaemon`] as processes of this machine.
+#[derive(Clone)]
+pub struct ProcessDaemon {
+    site: DaemonSite,
+    launcher: Arc<dyn Launcher>,
+    profile: VersionProfile,
+    proc: Proc,
+    patience: Patience,
+}
+
+impl ProcessDaemon {
+    /// The daemon of `site`, whether it runs or not, of a driver with `profile`.
+    pub fn new(site: DaemonSite, launcher: Arc<dyn Launcher>, profile: VersionProfile) -> Self {
+        Self {
+            site,
+            launcher,
+            profile,
+            proc: Proc::default(),
+            patience: Patience::default(),
+        }
+    }
+
+    /// With `/proc` elsewhere.
+    #[must_use]
+    pub fn with_proc(self, proc: Proc) -> Self {
+        Self { proc, ..self }
+    }
+
+    /// With other deadlines.
+    #[must_use]
+    pub fn with_patience(self, patience: Patience) -> Self {
+        Self { patience, ..self }
+    }
+
+    fn settings(&self) -> DaemonSettings {
+        let root = rustix::process::geteuid().is_root();
+        DaemonSettings {
+            percent: None,
+            users: if root && self.profile.has_multiuser_server() {
+                Users::All
+            } else {
+                Users::One
+            },
+            // The programs know protocol 3 too, and an inherited variable would choose.
+            protocol: (self.profile >= VersionProfile::R615).then_some(2),
+        }
+    }
+
+    fn error(&self, fault: DaemonFault) -> DaemonError {
+        DaemonError::new(&self.site, fault)
+    }
+
+    fn file_error(&self, action: &'static str, path: &Path, source: io::Error) -> DaemonError {
+        let path = path.to_owned();
+        self.error(DaemonFault::File {
+            action,
+            path,
+            source,
+        })
+    }
+
+    fn process_error(&self, action: &'static str, pid: Pid) -> impl Fn(io::Error) -> DaemonError {
+        move |source| {
+            self.error(DaemonFault::Process {
+                action,
+                pid,
+                source,
+            })
+        }
+    }
+
+    /// The live daemon, if it is ours; somebody else's is an error.
+    fn ours(&self) -> Result<Option<ProcessHandle>, DaemonError> {
+        let Some(id) = self.holder()? else {
+            return Ok(None);
+        };
+        let failed = self.process_error("looking at", id.pid);
+        let Some(handle) = ProcessHandle::open_exact(&self.proc, id).map_err(&failed)? else {
+            return Ok(None);
+        };
+        let Some(environment) = self.proc.environment(id.pid).map_err(&failed)? else {
+            return Ok(None);
+        };
+        for (variable, wanted) in [
+            ("CUDA_VISIBLE_DEVICES", self.site.gpu.as_str().as_ref()),
+            ("CUDA_MPS_PIPE_DIRECTORY", self.site.pipe.path().as_os_str()),
+        ] {
+            let found = environment.get(variable);
+            if found.as_deref() != Some(wanted) {
+                return Err(self.error(DaemonFault::Foreign {
+                    pid: id.pid,
+                    variable,
+                    found: found.map_or("not set".to_owned(), |value| {
+                        format!("`{}`", value.display())
+                    }),
+                    wanted: wanted.display().to_string(),
+                }));
+            }
+        }
+        Ok(Some(handle))
+    }
+
+    /// Directories for a new daemon: the pipe directory is never one that somebody has mounted.
+    fn make_directories(&self) -> Result<(), DaemonError> {
+        let (pipe, log) = (self.site.pipe.path(), self.site.log.as_path());
+        match fs::remove_dir_all(pipe) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(self.file_error("removing", pipe, error)),
+        }
+        for directory in [pipe, log] {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(directory)
+                // Clients of any uid go through it, whatever the umask.
+                .and_then(|()| fs::set_permissions(directory, Permissions::from_mode(0o755)))
+                .map_err(|error| self.file_error("making", directory, error))?;
+        }
+        Ok(())
+    }
+
+    fn wait_for_holder(&self) -> Result<ProcessId, DaemonError> {
+        let begin = Instant::now();
+        loop {
+            if let Some(id) = self.holder()? {
+                return Ok(id);
+            }
+            let waited = begin.elapsed();
+            if waited >= self.patience.start {
+                return Err(self.error(DaemonFault::NoHolder { waited }));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn launch(&self, limits: DaemonLimits) -> Result<ProcessId, DaemonError> {
+        let settings = DaemonSettings {
+            percent: Some(limits.percent),
+            ..self.settings()
+        };
+        self.launcher
+            .launch(&self.site, &settings, self.patience.start)
+            .map_err(|error| self.error(error.into()))?;
+        let id = self.wait_for_holder()?;
+        self.apply(limits)?;
+        Ok(id)
+    }
+}
+
+impl ControlDaemon for ProcessDaemon {
+    fn site(&self) -> &DaemonSite {
+        &self.site
+    }
+
+    fn holder(&self) -> Result<Option<ProcessId>, DaemonError> {
+        let path = self.site.pipe.lock_file();
+        match holder(&path).map_err(|error| self.file_error("reading", &path, error))? {
+            Holder::Nobody => Ok(None),
+            Holder::OtherPidNamespace => Err(self.error(DaemonFault::OtherPidNamespace {
+                what: "the process that holds the lock",
+            })),
+            Holder::Process(pid) => self
+                .proc
+                .identify(pid)
+                .map_err(self.process_error("looking at", pid)),
+        }
+    }
+
+    fn adopt(&self) -> Result<Option<Adopted>, DaemonError> {
+        let Some(handle) = self.ours()? else {
+            return Ok(None);
+        };
+        Ok(Some(Adopted {
+            process: handle.id(),
+            defaults: self.defaults()?,
+        }))
+    }
+
+    fn start(&self, limits: DaemonLimits) -> Result<ProcessId, DaemonError> {
+        if let Some(id) = self.holder()? {
+            return Err(self.error(DaemonFault::AlreadyRunning(id.pid)));
+        }
+        self.remove_orphans()?;
+        self.make_directories()?;
+        self.launch(limits).inspect_err(|_| {
+            // A daemon without its limits must not stay; the first error is the one to tell.
+            if let Err(error) = self.kill() {
+                tracing::warn!(gpu = %self.site.gpu, %error, "a failed start left a daemon behind");
+            }
+        })
+    }
+
+    fn apply(&self, limits: DaemonLimits) -> Result<(), DaemonError> {
+        let commands = [
+            format!("set_default_active_thread_percentage {}", limits.percent),
+            format!("set_default_device_pinned_mem_limit 0 {}", limits.memory),
+            "get_default_device_pinned_mem_limit 0".to_owned(),
+        ];
+        let found = self.ask(&commands, |lines, sentinel| {
+            replies::applied(lines, sentinel)
+        })?;
+        self.check(limits, found)
+    }
+
+    fn defaults(&self) -> Result<Defaults, DaemonError> {
+        let command = "get_default_device_pinned_mem_limit 0".to_owned();
+        self.ask(&[command], replies::defaults)
+    }
+
+    fn servers(&self) -> Result<Vec<Server>, DaemonError> {
+        let list = self.ask(&["get_server_list".to_owned()], |lines, _| {
+            replies::server_list(lines)
+        })?;
+        let mut servers = Vec::new();
+        for pid in list {
+            match self.status(pid) {
+                Ok(status) => servers.push(Server { pid, status }),
+                Err(error) if matches!(*error.fault, DaemonFault::NoSuchServer(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(servers)
+    }
+
+    fn apply_to_server(&self, server: Pid, limits: DaemonLimits) -> Result<(), DaemonError> {
+        let commands = [
+            format!("set_active_thread_percentage {server} {}", limits.percent),
+            format!("set_device_pinned_mem_limit {server} 0 {}", limits.memory),
+            format!("get_active_thread_percentage {server}"),
+            format!("get_device_pinned_mem_limit {server} 0"),
+        ];
+        let found = self.ask(&commands, |lines, _| replies::server_limits(server, lines))?;
+        self.check(limits, found)
+    }
+
+    fn clients(&self, server: Pid) -> Result<Vec<Pid>, DaemonError> {
+        let list = format!("get_client_list {server}");
+        if self.profile.has_server_status() {
+            let status = format!("get_server_status {server}");
+            self.ask(&[list, status], |lines, _| {
+                replies::client_list_and_status(server, lines)
+            })
+        } else {
+            self.ask(&[list], |lines, _| replies::client_list(server, lines))
+        }
+    }
+
+    fn terminate_client(&self, server: Pid, client: Pid) -> Result<(), DaemonError> {
+        let command = format!("terminate_client {server} {client}");
+        let done = self.ask_within(self.patience.end, &[command], |lines, _| {
+            replies::terminated(server, lines)
+        })?;
+        done.map_err(|reply| {
+            self.error(DaemonFault::NotTerminated {
+                server,
+                client,
+                reply,
+            })
+        })
+    }
+
+    fn kill_server(&self, server: Pid) -> Result<(), DaemonError> {
+        let command = format!("shutdown_server {server} -f");
+        self.ask(&[command], |lines, _| replies::shut_down(server, lines))
+    }
+
+    fn quit(&self, drain: Duration) -> Result<(), DaemonError> {
+        self.quit_or_wait(drain)
+    }
+
+    fn kill(&self) -> Result<(), DaemonError> {
+        if let Some(handle) = self.ours()? {
+            self.kill_and_wait(&handle)?;
+        }
+        self.remove_orphans()?;
+        Ok(())
+    }
+
+    fn remove_orphans(&self) -> Result<Vec<Pid>, DaemonError> {
+        self.kill_orphans()
+    }
+}

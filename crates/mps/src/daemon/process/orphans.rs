@@ -1,0 +1,66 @@
+//! Servers whose daemon is dead.
+//!
+//! A server is a child of its daemon and stays when that is killed; a new daemon doesn't know it
+//! (facts/mps.md 4.2). It is found by its program and by the pipe directory in its environment.
+
+use std::time::Instant;
+
+use super::ProcessDaemon;
+use crate::daemon::ControlDaemon as _;
+use crate::error::{DaemonError, DaemonFault};
+use crate::pid::Pid;
+use crate::procfs::ProcessHandle;
+
+const SERVER: &str = "nvidia-cuda-mps-server";
+
+impl ProcessDaemon {
+    pub(super) fn kill_orphans(&self) -> Result<Vec<Pid>, DaemonError> {
+        let daemon = self.holder()?.map(|id| id.pid);
+        let mut killed = Vec::new();
+        for pid in self
+            .proc
+            .pids()
+            .map_err(|error| self.file_error("listing", self.proc.root(), error))?
+        {
+            if let Some(handle) = self.orphan(pid, daemon) {
+                tracing::info!(gpu = %self.site.gpu, %pid, "killing an orphaned MPS server");
+                self.kill_and_wait(&handle)?;
+                killed.push(pid);
+            }
+        }
+        Ok(killed)
+    }
+
+    /// A handle of this process if it is an orphan of this site. One that can't be looked into
+    /// isn't: with our privileges we couldn't have started it.
+    fn orphan(&self, pid: Pid, daemon: Option<Pid>) -> Option<ProcessHandle> {
+        if self.proc.program(pid).ok()??.as_os_str() != SERVER {
+            return None;
+        }
+        let handle = ProcessHandle::open(&self.proc, pid).ok()??;
+        // Read again now that the handle holds the process: its id may have been used anew.
+        let is_server = self.proc.program(pid).ok()??.as_os_str() == SERVER;
+        let environment = self.proc.environment(pid).ok()??;
+        let is_here = environment.get("CUDA_MPS_PIPE_DIRECTORY").as_deref()
+            == Some(self.site.pipe.path().as_os_str());
+        let parent = self.proc.stat(pid).ok()??.parent;
+        let has_daemon = daemon.is_some() && parent == daemon;
+        (is_server && is_here && !has_daemon).then_some(handle)
+    }
+
+    pub(super) fn kill_and_wait(&self, handle: &ProcessHandle) -> Result<(), DaemonError> {
+        let pid = handle.id().pid;
+        let failed = self.process_error("killing", pid);
+        handle.kill().map_err(&failed)?;
+        let gone = handle
+            .wait(Instant::now() + self.patience.end)
+            .map_err(&failed)?;
+        if gone {
+            return Ok(());
+        }
+        Err(self.error(DaemonFault::StillRunning {
+            pid,
+            waited: self.patience.end,
+        }))
+    }
+}

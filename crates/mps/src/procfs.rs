@@ -1,0 +1,121 @@
+//! Small typed reads of `/proc`: who a process is, what it was started with, whose it is.
+//!
+//! A process may be gone between any two reads; that is `None` here and never an error.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use crate::pid::{Pid, ProcessId};
+
+mod cgroup;
+mod environment;
+mod handle;
+mod stat;
+
+pub use cgroup::{ContainerId, ContainerOf, PodUid, container_of};
+pub use environment::Environment;
+pub use handle::ProcessHandle;
+pub use stat::{Stat, parse_stat};
+
+/// A mounted `/proc`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proc {
+    root: PathBuf,
+}
+
+impl Default for Proc {
+    fn default() -> Self {
+        Self::new("/proc")
+    }
+}
+
+impl Proc {
+    /// The one mounted at `root`.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Where it is.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// State, parent and start of a process.
+    pub fn stat(&self, pid: Pid) -> io::Result<Option<Stat>> {
+        let text = present(fs::read(self.file(pid, "stat")))?;
+        let stat = text.map(|bytes| {
+            parse_stat(&String::from_utf8_lossy(&bytes))
+                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a stat line"))
+        });
+        stat.transpose()
+    }
+
+    /// The identity of a process that lives; `None` for one that is gone or only waits for its
+    /// parent to notice.
+    pub fn identify(&self, pid: Pid) -> io::Result<Option<ProcessId>> {
+        let stat = self.stat(pid)?.filter(Stat::lives);
+        Ok(stat.map(|stat| ProcessId {
+            pid,
+            start: stat.start,
+        }))
+    }
+
+    /// The environment that a process was started with.
+    pub fn environment(&self, pid: Pid) -> io::Result<Option<Environment>> {
+        let bytes = present(fs::read(self.file(pid, "environ")))?;
+        Ok(bytes.map(Environment::from_bytes))
+    }
+
+    /// The file name of a process's program.
+    pub fn program(&self, pid: Pid) -> io::Result<Option<OsString>> {
+        let target = present(fs::read_link(self.file(pid, "exe")))?;
+        Ok(target.map(|path| {
+            let name = path.file_name().unwrap_or_default().to_owned().into_vec();
+            // An upgrade of the driver replaces the file under a running program.
+            match name.strip_suffix(b" (deleted)") {
+                Some(name) => OsString::from_vec(name.to_vec()),
+                None => OsString::from_vec(name),
+            }
+        }))
+    }
+
+    /// The pod and container of a process, read from its cgroup; `None` for one of the host.
+    pub fn container(&self, pid: Pid) -> io::Result<Option<ContainerOf>> {
+        let text = present(fs::read(self.file(pid, "cgroup")))?;
+        Ok(text.and_then(|bytes| container_of(&String::from_utf8_lossy(&bytes))))
+    }
+
+    /// All processes, in no order.
+    pub fn pids(&self) -> io::Result<Vec<Pid>> {
+        let entries = fs::read_dir(&self.root)?;
+        Ok(entries
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .filter_map(Pid::new)
+            .collect())
+    }
+
+    fn file(&self, pid: Pid, name: &str) -> PathBuf {
+        self.root.join(pid.to_string()).join(name)
+    }
+}
+
+/// `None` when the process is gone.
+fn present<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    let gone = |error: &io::Error| {
+        error.kind() == io::ErrorKind::NotFound
+            || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
+    };
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if gone(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;
