@@ -25,6 +25,7 @@ use tonic::transport::Server;
 mod admission;
 mod allocation;
 mod checkpoint;
+mod container;
 mod devices;
 mod handle;
 mod kubernetes;
@@ -56,7 +57,10 @@ use node::{Node, PodRecord, lock};
 use plugin::{Registrar, write_checkpoint};
 use pod_resources::Lister;
 use process::Processes;
+use worker::Stop;
 
+/// Most time that the admission of known pods may take after a start.
+const ADMISSION_DEADLINE: Duration = Duration::from_secs(10);
 /// Pause between two looks for processes that containers started.
 const CHILD_SCAN: Duration = Duration::from_millis(50);
 
@@ -115,7 +119,8 @@ impl FakeKubelet {
     }
 
     /// Starts the kubelet process again: removes every socket in the device plugin directory,
-    /// reads the checkpoint, serves, and admits the pods that it finds running once more.
+    /// reads the checkpoint, serves, and admits the pods that it finds once
+    /// more. Has to be called inside a tokio runtime.
     pub async fn resume(&self) -> io::Result<()> {
         let options = &self.node.options;
         std::fs::create_dir_all(&options.device_plugins)?;
@@ -132,7 +137,11 @@ impl FakeKubelet {
         });
         let started = self.serve(session)?;
         *lock(&self.session) = Some(started);
-        Ok(())
+        let admitted = |state: &node::State| (state.serving == Some(session)).then_some(());
+        let waited = self
+            .node
+            .wait("known pods are admitted", ADMISSION_DEADLINE, admitted);
+        waited.await.map_err(io::Error::other)
     }
 
     /// [`Self::stop`] and [`Self::resume`].
@@ -147,9 +156,9 @@ impl FakeKubelet {
         self.stop().await;
         let running = self.node.processes.kill_live();
         let ended = |state: &node::State| {
-            let pods = state.pods.values();
-            let mut pids = pods.flat_map(|record| record.status.pids().into_values());
-            (!pids.any(|pid| running.contains(&pid))).then_some(())
+            let records = state.pods.values();
+            let mut live = records.flat_map(|record| record.status.pids().into_values());
+            (!live.any(|pid| running.contains(&pid))).then_some(())
         };
         let deadline = Duration::from_secs(10);
         let waited = self.node.wait("all containers have ended", deadline, ended);
@@ -338,8 +347,18 @@ impl Drop for FakeKubelet {
         if let Some(session) = lock(&self.session).take() {
             session.ended.cancel();
         }
-        // Workers must not start anything again.
-        self.node.change(|state| state.serving = None);
+        // Workers must not start anything again, and end.
+        self.node.change(|state| {
+            state.serving = None;
+            let grace = Duration::ZERO;
+            for worker in state
+                .pods
+                .values()
+                .filter_map(|record| record.worker.as_ref())
+            {
+                worker.send_replace(Some(Stop { grace }));
+            }
+        });
         self.node.processes.kill_all();
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use super::allocation::{Occasion, allocate_pod};
-use super::node::{Node, PodRecord};
+use super::node::{Deletion, Node, PodRecord};
 use super::pod::PodSpec;
 use super::worker::{Stop, run_pod};
 
@@ -105,7 +105,12 @@ fn start_worker(node: &Arc<Node>, pod: PodSpec) {
     workers.spawn(async move {
         let uid = pod.uid.clone();
         run_pod(Arc::clone(&node), Arc::new(pod), stop).await;
-        if node.read(|state| state.pods.get(&uid).is_some_and(|record| record.deleted)) {
+        if node.read(|state| {
+            state
+                .pods
+                .get(&uid)
+                .is_some_and(|record| record.deletion != Deletion::None)
+        }) {
             node.change_status(&uid, |status| status.gone = true);
         }
     });
@@ -115,7 +120,9 @@ fn start_worker(node: &Arc<Node>, pod: PodSpec) {
 fn delete(node: &Node, uid: &str, grace: Duration) {
     let stopped = node.change(|state| {
         let record = state.pods.get_mut(uid)?;
-        record.deleted = true;
+        if record.deletion == Deletion::None {
+            record.deletion = Deletion::Graceful;
+        }
         let never_ran = record.worker.is_none();
         record.terminated |= never_ran;
         Some(record.terminated)
@@ -131,8 +138,7 @@ fn delete(node: &Node, uid: &str, grace: Duration) {
 fn forget(node: &Node, uid: &str, grace: Duration) {
     node.change(|state| {
         if let Some(record) = state.pods.get_mut(uid) {
-            record.deleted = true;
-            record.forgotten = true;
+            record.deletion = Deletion::Forced;
         }
     });
     node.change_status(uid, |status| status.gone = true);

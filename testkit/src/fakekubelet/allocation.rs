@@ -215,9 +215,10 @@ impl Request<'_> {
             return Err(AllocationError::NoHealthyDevices(resource));
         }
         if let Some(held) = held {
-            return match held.is_subset(&entry.healthy) {
-                true => Ok(Start::Enough(Ids::new())),
-                false => Err(AllocationError::NoLongerHealthy(resource)),
+            return if held.is_subset(&entry.healthy) {
+                Ok(Start::Enough(Ids::new()))
+            } else {
+                Err(AllocationError::NoLongerHealthy(resource))
             };
         }
         self.reuse(devices, reusable)
@@ -405,9 +406,6 @@ pub(super) async fn unless_closed<T>(
 
 /// A status as Go prints it; it is what users read in the pod's message.
 pub(super) fn go_error(status: &tonic::Status) -> String {
-    let code = match status.code() {
-        tonic::Code::Cancelled => "Canceled".to_owned(),
-        other => format!("{other:?}"),
-    };
+    let code = format!("{:?}", status.code()).replace("Cancelled", "Canceled");
     format!("rpc error: code = {code} desc = {}", status.message())
 }

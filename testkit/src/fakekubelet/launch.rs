@@ -48,7 +48,11 @@ pub(super) fn binds(
 ) -> Vec<Bind> {
     let plugin = given.mounts.iter().map(|mount| Bind {
         container_path: mount.container_path.clone(),
-        host_path: PathBuf::from(&mount.host_path),
+        host_path: match &options.host_shm {
+            // The simulated host's own.
+            Some(shm) if mount.host_path == SHM_PATH => shm.clone(),
+            _ => PathBuf::from(&mount.host_path),
+        },
     });
     let volumes = container.mounts.iter().map(|(path, volume)| Bind {
         container_path: path.clone(),
@@ -117,9 +121,10 @@ fn words(image: Option<&Image>, container: &ContainerSpec) -> Vec<String> {
     if let Some(instead) = &image.instead {
         return instead.clone();
     }
-    let command = match container.command.is_empty() {
-        true => &image.entrypoint,
-        false => &container.command,
+    let command = if container.command.is_empty() {
+        &image.entrypoint
+    } else {
+        &container.command
     };
     let all: Vec<String> = command.iter().chain(&container.args).cloned().collect();
     match all.split_first() {

@@ -40,6 +40,16 @@ pub struct PodChange {
     pub status: PodStatus,
 }
 
+/// Whether a pod was deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deletion {
+    None,
+    /// With time for its containers; its API object goes when they have stopped.
+    Graceful,
+    /// By force: its API object is gone and the kubelet doesn't know the pod any more.
+    Forced,
+}
+
 /// A pod that the kubelet was told of.
 pub(super) struct PodRecord {
     pub(super) spec: PodSpec,
@@ -48,10 +58,8 @@ pub(super) struct PodRecord {
     pub(super) sequence: u64,
     /// The sync loop has seen it.
     pub(super) arrived: bool,
-    /// Its API object was deleted, with or without force.
-    pub(super) deleted: bool,
-    /// It was deleted by force, so the kubelet doesn't know it any more.
-    pub(super) forgotten: bool,
+    /// Whether its API object was deleted.
+    pub(super) deletion: Deletion,
     /// All its containers have stopped for good.
     pub(super) terminated: bool,
     /// How its worker is told to stop; `None` while there is no worker.
@@ -65,8 +73,7 @@ impl PodRecord {
             spec,
             sequence,
             arrived: false,
-            deleted: false,
-            forgotten: false,
+            deletion: Deletion::None,
             terminated: false,
             worker: None,
         }
@@ -75,7 +82,7 @@ impl PodRecord {
     /// What the kubelet calls active: only such pods keep their devices and are listed.
     pub(super) fn is_active(&self) -> bool {
         let ended = self.status.phase.is_terminal() || self.terminated;
-        self.arrived && !self.forgotten && !ended
+        self.arrived && self.deletion != Deletion::Forced && !ended
     }
 }
 
@@ -224,16 +231,15 @@ impl Node {
     ) -> Result<T, tonic::Status> {
         tokio::pin!(call);
         let limit = self.options.rpc_limit;
-        let result = match tokio::time::timeout(limit, &mut call).await {
-            Ok(result) => result,
-            Err(_) => {
-                self.record(Violation::SlowRpc {
-                    rpc,
-                    resource: resource.into(),
-                    limit,
-                });
-                call.await
-            }
+        let result = if let Ok(result) = tokio::time::timeout(limit, &mut call).await {
+            result
+        } else {
+            self.record(Violation::SlowRpc {
+                rpc,
+                resource: resource.into(),
+                limit,
+            });
+            call.await
         };
         if let Err(status) = &result {
             self.check_size(rpc, resource, status);

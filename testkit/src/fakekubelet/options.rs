@@ -73,7 +73,7 @@ impl Options {
             seed: 1,
             rpc_limit: Duration::from_secs(2),
             dial_timeout: Duration::from_secs(10),
-            endpoint_grace: Duration::from_secs(300),
+            endpoint_grace: Duration::from_mins(5),
             pre_start_timeout: Duration::from_secs(30),
             create_retry: Duration::from_millis(50),
             backoff: Duration::from_millis(50),

@@ -13,7 +13,7 @@ use mpshare_kubelet::pod_resources::{
 use tonic::{Request, Response, Status};
 
 use super::devices::{Devices, Holding};
-use super::node::{Node, PodRecord, State, lock};
+use super::node::{Deletion, Node, PodRecord, State, lock};
 use super::options::RateLimit;
 use super::pod::{ContainerKind, ContainerSpec};
 
@@ -89,7 +89,7 @@ impl PodResourcesLister for Lister {
             let mut pods = state
                 .pods
                 .values()
-                .filter(|record| record.arrived && !record.forgotten);
+                .filter(|record| record.arrived && record.deletion != Deletion::Forced);
             let record = pods.find(|record| {
                 record.spec.name == asked.pod_name && record.spec.namespace == asked.pod_namespace
             });

@@ -24,7 +24,7 @@ while read -r op group; do
     -) live="${live%% "$group" *} ${live#* "$group" }" ;;
   esac
 done
-for group in $live; do kill -KILL -- "-$group" 2>/dev/null; done
+for group in $live; do kill -s KILL -- "-$group" 2>/dev/null; done
 "#;
 
 /// Writes its own cgroup file and becomes the program, so that the file is there before the
@@ -120,10 +120,12 @@ impl Processes {
     }
 
     fn bury(&self, pid: u32) {
+        // Whoever takes it from the list ends the rest of it: later its id may be another's.
+        let Some(id) = lock(&self.live).remove(&pid) else {
+            return;
+        };
         kill_group(pid);
-        if let Some(id) = lock(&self.live).remove(&pid) {
-            kill_marked(&id);
-        }
+        kill_marked(&id);
         self.tell_watchman('-', pid);
         self.forget_cgroup(pid);
     }
@@ -185,7 +187,7 @@ impl Processes {
             kill_marked(&id);
             if let Some(pid) = to_pid(pid) {
                 // Somebody else may have reaped it: then there is nothing to wait for.
-                ignore(rustix::process::waitpid(Some(pid), WaitOptions::empty()));
+                ignore(&rustix::process::waitpid(Some(pid), WaitOptions::empty()));
             }
             self.forget_cgroup(pid);
         }
@@ -229,12 +231,12 @@ fn to_pid(pid: u32) -> Option<Pid> {
 fn signal(pid: u32, signal: Signal) {
     // It may have ended meanwhile.
     if let Some(pid) = to_pid(pid) {
-        ignore(rustix::process::kill_process(pid, signal));
+        ignore(&rustix::process::kill_process(pid, signal));
     }
 }
 
 /// A process that has ended can't be signalled or reaped any more, and needn't be.
-fn ignore<T>(result: rustix::io::Result<T>) {
+fn ignore<T>(result: &rustix::io::Result<T>) {
     if let Err(error) = result {
         tracing::trace!(%error, "the process has ended before");
     }
@@ -242,7 +244,7 @@ fn ignore<T>(result: rustix::io::Result<T>) {
 
 fn kill_group(pid: u32) {
     if let Some(pid) = to_pid(pid) {
-        ignore(rustix::process::kill_process_group(pid, Signal::KILL));
+        ignore(&rustix::process::kill_process_group(pid, Signal::KILL));
     }
 }
 

@@ -9,6 +9,8 @@ use mpshare_testkit::fakekubelet::{
     Image, Phase, PodHandle, PodSpec, RestartPolicy, Violation, pod,
 };
 
+use tokio::io::{AsyncBufReadExt, BufReader};
+
 use super::Setup;
 use super::plugin::{Behaviour, GPU, SOON, reply, wait_until};
 
@@ -123,7 +125,7 @@ async fn a_graceful_deletion_terminates_and_then_kills() {
 
 #[tokio::test]
 async fn a_forced_deletion_frees_devices_before_the_processes_end() {
-    let setup = Setup::with(|options| options.min_grace = Duration::from_secs(60)).await;
+    let setup = Setup::with(|options| options.min_grace = Duration::from_mins(1)).await;
     let _plugin = setup.plugin(Behaviour::new(&["a"])).await;
     let script = "trap '' TERM; echo up; while :; do sleep 0.05; done";
     let first = setup.kubelet.admit(pod("first").gpus(GPU, 1).shell(script));
@@ -164,6 +166,36 @@ async fn a_dropped_kubelet_leaves_no_process() {
     drop(pod);
     drop(setup);
     assert!(!lives(pid));
+}
+
+/// Runs this very test in another process, which starts a pod and is killed.
+#[tokio::test]
+async fn a_killed_test_leaves_no_process() {
+    const ROLE: &str = "FAKEKUBELET_TEST_VICTIM";
+    const NAME: &str = "pods::a_killed_test_leaves_no_process";
+    if std::env::var_os(ROLE).is_some() {
+        let setup = Setup::new().await;
+        let pod = setup.kubelet.admit(pod("p").command(["/bin/sleep", "300"]));
+        println!("\npid={}", pid(&pod).await);
+        return std::future::pending().await;
+    }
+    let mut victim = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", NAME, "--nocapture"])
+        .env(ROLE, "1")
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+    let pid = loop {
+        let line = lines.next_line().await.unwrap().unwrap();
+        if let Some(pid) = line.strip_prefix("pid=") {
+            break pid.parse().unwrap();
+        }
+    };
+    assert!(lives(pid));
+    victim.kill().await.unwrap();
+    wait_until("the container has ended", || !lives(pid)).await;
 }
 
 #[tokio::test]
