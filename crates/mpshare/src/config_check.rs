@@ -1,5 +1,5 @@
-//! `mpshare config check`: says what configs mean, or where they are wrong, before a node reads
-//! them. It knows nothing about the cards of any node.
+//! `mpshare config`: says what configs mean, or where they are wrong, before a node reads them,
+//! and prints the JSON Schema of their format. It knows nothing about the cards of any node.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -10,9 +10,25 @@ use anyhow::Context as _;
 use mpshare_api::config::{self, AcceptedConfig, ConfigError};
 use serde_json::json;
 
-/// Arguments of `mpshare config check`.
+/// Arguments of `mpshare config`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct CheckArgs {
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    command: ConfigCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum ConfigCommand {
+    /// Say what configs mean, or where they are wrong
+    ///
+    /// Exit codes: 0 all were accepted, 1 one was refused, 2 one couldn't be read.
+    Check(CheckArgs),
+    /// Print the JSON Schema of the format, for editors
+    Schema,
+}
+
+#[derive(Debug, clap::Args)]
+struct CheckArgs {
     /// Configs in NVIDIA's format, or manifests of ConfigMaps with configs; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -29,21 +45,23 @@ enum Output {
     Json,
 }
 
-/// Checks the files. The exit code is 0 when all were accepted, 1 when one was refused, 2 when one
-/// couldn't be read.
-pub(crate) fn run(args: &CheckArgs) -> ExitCode {
-    let mut stdin = io::stdin().lock();
-    match check(args, &mut stdin, &mut io::stdout().lock()) {
+/// Runs the command; exit codes as in its help.
+pub(crate) fn run(args: ConfigArgs) -> ExitCode {
+    let mut out = io::stdout().lock();
+    let done = match args.command {
+        ConfigCommand::Check(args) => check(&args, &mut io::stdin().lock(), &mut out),
+        ConfigCommand::Schema => writeln!(out, "{:#}", config::json_schema())
+            .map(|()| true)
+            .map_err(anyhow::Error::from),
+    };
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         // The reader of a pipe has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Nothing is left to be done when even this can't be written.
-            drop(writeln!(
-                io::stderr(),
-                "{error:#}; hint: `-` is standard input"
-            ));
+            drop(writeln!(io::stderr(), "{error:#}; hint: `-` is standard input"));
             ExitCode::from(2)
         }
     }
