@@ -5,7 +5,7 @@ use std::process::Command;
 use mpshare_sim_state::mps::{Hello, attach};
 use mpshare_sim_state::wire::Packets;
 
-use crate::node::{Node, SOMEBODY, Said, as_user, is_root, request, run, wait_for, wait_until};
+use crate::node::{Node, SOMEBODY, Said, as_user, is_root, request, run, wait_until};
 
 fn node(driver: &str) -> Option<Node> {
     Node::simulated(driver).filter(|_| is_root())
@@ -65,9 +65,10 @@ fn fact_3_start_server_for_another_user_waits_its_turn() {
     assert_eq!(node.ask(&format!("start_server -uid {SOMEBODY}\n")), "");
     assert_eq!(node.server(), session.server());
     drop(session);
-    wait_for("server of 1234", || {
-        uid_of(node.server()).0.starts_with("1234").then_some(())
+    wait_until("next server", || {
+        node.control_log().contains(" for user 1234\n")
     });
+    assert!(uid_of(node.active_server()).0.starts_with("1234"));
 }
 
 #[test]
