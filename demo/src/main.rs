@@ -1,2 +1,54 @@
-//! See ARCHITECTURE.md.
-fn main() {}
+//! The simulated node for people: `story` tells what mpshare does, `bench` measures it.
+//!
+//! Everything that runs is the real product on a simulated driver, kubelet and API server; see
+//! `mpshare_testkit::simnode`. `cargo xtask demo` and `cargo xtask bench node` build and start it.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
+
+mod bench;
+mod manifests;
+mod screen;
+mod story;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "mpshare-demo", about = "mpshare on a simulated node")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Tell the story of one node.
+    Story(story::Args),
+    /// Measure start-up, reload, memory and idle CPU.
+    Bench(bench::Args),
+}
+
+/// Exit code 0 only if every step was seen.
+fn main() -> ExitCode {
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: can't start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = runtime.block_on(async {
+        match Args::parse().task {
+            Task::Story(args) => story::run(args).await,
+            Task::Bench(args) => bench::run(args).await,
+        }
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

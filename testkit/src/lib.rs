@@ -2,3 +2,4 @@
 
 pub mod fakekube;
 pub mod fakekubelet;
+pub mod simnode;

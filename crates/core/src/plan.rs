@@ -103,6 +103,13 @@ pub struct Unit {
     pub state: UnitState,
 }
 
+impl Unit {
+    /// Whether a container holds it.
+    pub fn is_held(&self) -> bool {
+        self.state == UnitState::Held
+    }
+}
+
 /// Whether a token may be handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnitState {

@@ -1,2 +1,54 @@
-//! See ARCHITECTURE.md.
-fn main() {}
+//! The `mpshare` binary: one role or tool per subcommand, each in its own file.
+
+mod config_check;
+mod config_manager;
+mod device_plugin;
+mod mps_control_daemon;
+mod options;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use options::LogOptions;
+
+/// Share NVIDIA GPUs among pods under MPS, with memory shares that hold.
+#[derive(Debug, Parser)]
+#[command(name = "mpshare", version, about)]
+struct Args {
+    #[command(flatten)]
+    logs: LogOptions,
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// Supervise the MPS control daemons of this node (the only role that needs privileges).
+    MpsControlDaemon(mps_control_daemon::Args),
+    /// Offer GPU units to the kubelet.
+    DevicePlugin(device_plugin::Args),
+    /// Choose the node's config from its labels and the `ConfigMap`.
+    ConfigManager(config_manager::Args),
+    /// Work with config files.
+    Config(config_check::ConfigArgs),
+}
+
+/// Exit codes: 0 done, 1 failed, 2 wrong usage.
+fn main() -> ExitCode {
+    let args = Args::parse();
+    args.logs.init();
+    let result = match args.role {
+        Role::MpsControlDaemon(args) => mps_control_daemon::run(args),
+        Role::DevicePlugin(args) => device_plugin::run(args),
+        Role::ConfigManager(args) => config_manager::run(args),
+        Role::Config(args) => return config_check::run(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -8,10 +8,12 @@ pub mod adapter;
 pub mod error;
 pub mod health;
 pub mod inventory;
+pub mod reopening;
 pub mod xid;
 
 pub use adapter::NvmlInventory;
 pub use error::NvmlError;
 pub use health::{Answer, Change, HealthTracker};
 pub use inventory::{ComputeMode, EventKind, GpuInventory, GpuProcess, HealthEvent};
+pub use reopening::ReopeningInventory;
 pub use xid::XidPolicy;

@@ -2,7 +2,7 @@
 //!
 //! Written before a mode is set and after it is restored, so that a supervisor that dies in
 //! between, or its successor, can put back what was there. NVIDIA's plugin leaves a card in
-//! EXCLUSIVE_PROCESS when it is killed (facts/nvidia-device-plugin.md 3.5).
+//! `EXCLUSIVE_PROCESS` when it is killed (facts/nvidia-device-plugin.md 3.5).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,7 +27,10 @@ impl ModeJournal {
             warn!(%error, "compute mode journal can't be read, former modes are unknown");
             None
         });
-        Self { path, modes: Mutex::new(modes.unwrap_or_default()) }
+        Self {
+            path,
+            modes: Mutex::new(modes.unwrap_or_default()),
+        }
     }
 
     /// The mode to restore.
@@ -42,7 +45,7 @@ impl ModeJournal {
         if modes.contains_key(gpu.as_str()) {
             return Ok(());
         }
-        modes.insert(gpu.to_string(), name(mode).to_owned());
+        modes.insert(gpu.to_string(), mode.to_string());
         write_document(&self.path, &*modes)
     }
 
@@ -55,22 +58,21 @@ impl ModeJournal {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
         // A panic while it was held can't leave a map half-changed.
-        self.modes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.modes
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-const MODES: [(ComputeMode, &str); 3] = [
-    (ComputeMode::Default, "DEFAULT"),
-    (ComputeMode::Prohibited, "PROHIBITED"),
-    (ComputeMode::ExclusiveProcess, "EXCLUSIVE_PROCESS"),
-];
-
-fn name(mode: ComputeMode) -> &'static str {
-    MODES.iter().find(|(known, _)| *known == mode).map_or("DEFAULT", |(_, name)| name)
-}
-
+/// The names are `nvidia-smi`'s.
 fn by_name(name: &str) -> Option<ComputeMode> {
-    MODES.iter().find(|(_, known)| *known == name).map(|(mode, _)| *mode)
+    [
+        ComputeMode::Default,
+        ComputeMode::Prohibited,
+        ComputeMode::ExclusiveProcess,
+    ]
+    .into_iter()
+    .find(|mode| mode.to_string() == name)
 }
 
 #[cfg(test)]
@@ -85,7 +87,9 @@ mod tests {
         let gpu: GpuUuid = "GPU-ab".parse().unwrap();
         let journal = ModeJournal::open(path.clone());
         journal.remember(&gpu, ComputeMode::Default).unwrap();
-        journal.remember(&gpu, ComputeMode::ExclusiveProcess).unwrap();
+        journal
+            .remember(&gpu, ComputeMode::ExclusiveProcess)
+            .unwrap();
         let successor = ModeJournal::open(path.clone());
         assert_eq!(successor.former(&gpu), Some(ComputeMode::Default));
         successor.forget(&gpu).unwrap();

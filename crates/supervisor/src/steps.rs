@@ -13,17 +13,14 @@ use mpshare_core::{GpuUuid, Hosting, Limits, Reason};
 pub(crate) struct Seen {
     /// The card.
     pub gpu: GpuUuid,
-    /// Who holds the lock of the directory that the plan names.
+    /// Who holds the lock of the directory that the plan names, if it names one.
     pub daemon: Holder,
-    /// Live daemons of ours for this card in directories that the plan doesn't name, with the
-    /// number of their clients.
+    /// Live daemons of ours for this card in other directories.
     pub strays: Vec<Stray>,
-    /// Whether the compute mode is EXCLUSIVE_PROCESS.
+    /// Whether the compute mode is `EXCLUSIVE_PROCESS`.
     pub is_exclusive_process: bool,
     /// Whether a compute mode found earlier waits to be restored.
     pub has_mode_to_restore: bool,
-    /// Clients of the daemon in the plan's directory.
-    pub clients: usize,
     /// Limits verified on this very daemon.
     pub verified: Option<Limits>,
 }
@@ -39,7 +36,7 @@ pub(crate) enum Holder {
     Foreign(i32),
 }
 
-/// A daemon of ours in a directory of a former plan.
+/// A daemon of ours that the plan doesn't name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stray {
     /// Its directory, the parent of `pipe`.
@@ -51,7 +48,7 @@ pub(crate) struct Stray {
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Journal the compute mode and set EXCLUSIVE_PROCESS.
+    /// Journal the compute mode and set `EXCLUSIVE_PROCESS`.
     SetComputeMode,
     /// Restore the journalled compute mode.
     RestoreComputeMode,
@@ -59,10 +56,8 @@ pub(crate) enum Step {
     Start(Limits),
     /// Tell the daemon these limits and read them back.
     Apply(Limits),
-    /// End the daemon; it has no clients.
-    Quit,
-    /// End a daemon in a directory of a former plan; it has no clients.
-    QuitStray(PathBuf),
+    /// End a daemon that the plan doesn't want; it has no clients.
+    Quit(PathBuf),
     /// Nothing can be done before something else changes.
     Wait(Reason),
     /// The card is as the plan wants it.
@@ -75,17 +70,26 @@ pub(crate) enum Step {
 /// missing, a client isn't (design: no restart, reload or crash of ours ends a client).
 pub(crate) fn next_step(wanted: &Hosting, seen: &Seen) -> Step {
     if let Holder::Foreign(pid) = seen.daemon {
-        return Step::Wait(Reason::ForeignDaemon { gpu: seen.gpu.clone(), pid });
+        return Step::Wait(Reason::ForeignDaemon {
+            gpu: seen.gpu.clone(),
+            pid,
+        });
     }
     if let Some(stray) = seen.strays.first() {
         return match stray.clients {
-            0 => Step::QuitStray(stray.dir.clone()),
-            clients => waiting(seen, clients),
+            0 => Step::Quit(stray.dir.clone()),
+            clients => Step::Wait(Reason::WaitingForClients {
+                gpu: seen.gpu.clone(),
+                clients,
+            }),
         };
     }
     match wanted {
         Hosting::Mps { limits, .. } => towards_mps(*limits, seen),
-        Hosting::Exclusive | Hosting::Nothing => towards_no_daemon(seen),
+        Hosting::Exclusive | Hosting::Nothing if seen.has_mode_to_restore => {
+            Step::RestoreComputeMode
+        }
+        Hosting::Exclusive | Hosting::Nothing => Step::Settled,
     }
 }
 
@@ -102,21 +106,6 @@ fn towards_mps(limits: Limits, seen: &Seen) -> Step {
     }
 }
 
-fn towards_no_daemon(seen: &Seen) -> Step {
-    match seen.daemon {
-        Holder::Ours(_) if seen.clients > 0 => waiting(seen, seen.clients),
-        Holder::Ours(_) => Step::Quit,
-        Holder::Nobody | Holder::Foreign(_) if seen.has_mode_to_restore => {
-            Step::RestoreComputeMode
-        }
-        Holder::Nobody | Holder::Foreign(_) => Step::Settled,
-    }
-}
-
-fn waiting(seen: &Seen, clients: usize) -> Step {
-    Step::Wait(Reason::WaitingForClients { gpu: seen.gpu.clone(), clients })
-}
-
 #[cfg(test)]
 mod tests {
     use mpshare_core::{Memory, ThreadPercent};
@@ -124,11 +113,17 @@ mod tests {
     use super::*;
 
     fn limits(mib: u64) -> Limits {
-        Limits { memory: Memory::from_mib(mib), percent: ThreadPercent::FULL }
+        Limits {
+            memory: Memory::from_mib(mib),
+            percent: ThreadPercent::FULL,
+        }
     }
 
     fn mps(mib: u64) -> Hosting {
-        Hosting::Mps { resource: "nvidia.com/gpu".parse().unwrap(), limits: limits(mib) }
+        Hosting::Mps {
+            resource: "nvidia.com/gpu".parse().unwrap(),
+            limits: limits(mib),
+        }
     }
 
     fn untouched() -> Seen {
@@ -138,7 +133,6 @@ mod tests {
             strays: Vec::new(),
             is_exclusive_process: false,
             has_mode_to_restore: false,
-            clients: 0,
             verified: None,
         }
     }
@@ -167,7 +161,10 @@ mod tests {
 
     #[test]
     fn an_adopted_daemon_is_verified_anew_and_not_restarted() {
-        let seen = Seen { verified: None, clients: 3, ..running(1) };
+        let seen = Seen {
+            verified: None,
+            ..running(1)
+        };
         assert_eq!(next_step(&mps(1), &seen), Step::Apply(limits(1)));
     }
 
@@ -176,38 +173,61 @@ mod tests {
         assert_eq!(next_step(&mps(2), &running(1)), Step::Apply(limits(2)));
     }
 
+    fn beside(clients: usize) -> Seen {
+        let stray = Stray {
+            dir: "/x".into(),
+            clients,
+        };
+        Seen {
+            strays: vec![stray],
+            has_mode_to_restore: true,
+            ..untouched()
+        }
+    }
+
     #[test]
     fn a_daemon_with_clients_is_never_ended() {
-        let seen = Seen { clients: 1, ..running(1) };
-        for wanted in [Hosting::Exclusive, Hosting::Nothing] {
+        for wanted in [Hosting::Exclusive, Hosting::Nothing, mps(1)] {
             assert!(matches!(
-                next_step(&wanted, &seen),
+                next_step(&wanted, &beside(1)),
                 Step::Wait(Reason::WaitingForClients { clients: 1, .. })
             ));
         }
-        let stray = Stray { dir: "/x".into(), clients: 2 };
-        let seen = Seen { strays: vec![stray], ..untouched() };
-        assert!(matches!(next_step(&mps(1), &seen), Step::Wait(_)));
     }
 
     #[test]
     fn an_idle_daemon_ends_and_then_the_compute_mode_comes_back() {
-        assert_eq!(next_step(&Hosting::Exclusive, &running(1)), Step::Quit);
-        let seen = Seen { daemon: Holder::Nobody, ..running(1) };
-        assert_eq!(next_step(&Hosting::Exclusive, &seen), Step::RestoreComputeMode);
-        let seen = Seen { has_mode_to_restore: false, ..seen };
+        assert_eq!(
+            next_step(&Hosting::Exclusive, &beside(0)),
+            Step::Quit("/x".into())
+        );
+        let mut seen = Seen {
+            strays: Vec::new(),
+            ..beside(0)
+        };
+        assert_eq!(
+            next_step(&Hosting::Exclusive, &seen),
+            Step::RestoreComputeMode
+        );
+        seen.has_mode_to_restore = false;
         assert_eq!(next_step(&Hosting::Exclusive, &seen), Step::Settled);
     }
 
     #[test]
     fn a_compute_mode_that_was_never_ours_is_left_alone() {
-        let seen = Seen { is_exclusive_process: true, ..untouched() };
+        let seen = Seen {
+            is_exclusive_process: true,
+            ..untouched()
+        };
         assert_eq!(next_step(&Hosting::Exclusive, &seen), Step::Settled);
     }
 
     #[test]
     fn a_foreign_daemon_is_named_and_not_touched() {
-        let seen = Seen { daemon: Holder::Foreign(9), ..untouched() };
+        let seen = Seen {
+            daemon: Holder::Foreign(9),
+            ..untouched()
+        };
         assert!(matches!(
             next_step(&mps(1), &seen),
             Step::Wait(Reason::ForeignDaemon { pid: 9, .. })

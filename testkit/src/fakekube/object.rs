@@ -29,10 +29,6 @@ impl Object {
         &self.0
     }
 
-    pub(crate) fn into_value(self) -> Value {
-        self.0
-    }
-
     /// The text at a JSON pointer.
     pub(crate) fn text(&self, pointer: &str) -> Option<&str> {
         self.0.pointer(pointer)?.as_str()

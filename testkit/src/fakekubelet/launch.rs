@@ -8,12 +8,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use mpshare_sim_state::shm::SHM_ENV;
+
 use super::options::Options;
 use super::pod::{ContainerSpec, Image, PodSpec, Volume};
 use super::status::RunOptions;
 
-/// Where the simulated driver finds what a container has at `/dev/shm`.
-pub(super) const SHM_ENV: &str = "MPSHARE_SIM_SHM";
 /// Marks the processes of a container, their children included.
 pub(super) const CONTAINER_ENV: &str = "FAKEKUBELET_CONTAINER";
 const SHM_PATH: &str = "/dev/shm";

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mpshare_kubelet::device_plugin::register;
-use mpshare_testkit::fakekubelet::{Rpc, Violation, pod};
+use mpshare_testkit::fakekubelet::{Phase, Rpc, Violation, pod};
 
 use super::Setup;
 use super::plugin::{
@@ -204,6 +204,35 @@ async fn an_offered_id_that_vanishes_during_preferred_allocation_is_a_violation(
     };
     assert_eq!(setup.kubelet.violations(), [expected]);
     plugin.behaviour.preferred_gate.add_permits(1);
+}
+
+#[tokio::test]
+async fn a_reused_id_that_has_left_the_list_is_a_violation_at_the_next_allocate() {
+    let setup = Setup::new().await;
+    let behaviour = Behaviour {
+        preferred_gate: tokio::sync::Semaphore::new(1),
+        ..Behaviour::new(&["a", "b", "c"])
+    };
+    let plugin = setup.plugin(behaviour).await;
+    *plugin.behaviour.preferred.lock().unwrap() = Some(vec!["a".into()]);
+    let pod = pod("p")
+        .init_container("init")
+        .gpus(GPU, 1)
+        .container("app")
+        .gpus(GPU, 2);
+    let pod = setup.kubelet.admit(pod);
+    plugin.behaviour.called("GetPreferredAllocation", 2).await;
+    plugin.behaviour.list.send_replace(healthy(&["b", "c"]));
+    setup.allocatable(2).await;
+    plugin.behaviour.preferred_gate.add_permits(1);
+    pod.wait_phase(Phase::Failed, SOON).await.unwrap();
+    let vanished = |during: Rpc| Violation::DeviceVanished {
+        resource: GPU.into(),
+        device: "a".into(),
+        during,
+    };
+    let expected = [vanished(Rpc::PreferredAllocation), vanished(Rpc::Allocate)];
+    assert_eq!(setup.kubelet.violations(), expected);
 }
 
 #[tokio::test]

@@ -1,0 +1,168 @@
+//! All that is known now, and the decision about it.
+
+use std::collections::BTreeMap;
+
+use mpshare_api::config::{self, AcceptedConfig};
+use mpshare_api::{ChosenConfig, NodeStatus};
+use mpshare_core::Reason;
+
+use crate::choice::{Choice, Defaults, choose};
+use crate::options::Options;
+
+/// A fact that replaces the former one of its kind.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Fact {
+    /// The Node object; `None` when there is none.
+    Node(Option<NodeFacts>),
+    /// The available configs; `None` when their source doesn't exist.
+    Configs(Option<BTreeMap<String, String>>),
+    /// The supervisor's report; `None` when there is none, or a damaged one.
+    Status(Option<NodeStatus>),
+}
+
+/// What is needed of the Node object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NodeFacts {
+    pub(crate) uid: String,
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+/// All that is known; a field is `None` before its first fact.
+#[derive(Debug, Default)]
+pub(crate) struct View {
+    pub(crate) node: Option<NodeFacts>,
+    configs: Option<Option<BTreeMap<String, String>>>,
+    pub(crate) status: Option<NodeStatus>,
+}
+
+/// A config and its meaning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Config {
+    pub(crate) chosen: ChosenConfig,
+    pub(crate) accepted: AcceptedConfig,
+}
+
+impl View {
+    /// Takes a fact in.
+    pub(crate) fn apply(&mut self, fact: Fact) {
+        match fact {
+            Fact::Node(node) => self.node = node,
+            Fact::Configs(configs) => self.configs = Some(configs),
+            Fact::Status(status) => self.status = status,
+        }
+    }
+
+    /// The config that should be in force; `None` while too little is known to say.
+    pub(crate) fn decide(&self, options: &Options) -> Option<Result<Config, Reason>> {
+        let labels = &self.node.as_ref()?.labels;
+        let configs = self.configs.as_ref()?;
+        let none = BTreeMap::new();
+        let defaults = Defaults {
+            config: options.default_config.as_deref(),
+            fallbacks: &options.fallbacks,
+        };
+        let choice = choose(labels, configs.as_ref().unwrap_or(&none), defaults);
+        Some(choice.map_err(|reason| self.source_missing(reason, options)).and_then(validate))
+    }
+
+    /// Where there are no configs at all, that is what to tell.
+    fn source_missing(&self, reason: Reason, options: &Options) -> Reason {
+        let is_about_configs = matches!(
+            reason,
+            Reason::ConfigUnknown { .. } | Reason::ConfigNotChosen { .. }
+        );
+        if is_about_configs && self.configs == Some(None) {
+            let source_of_configs = options.source.to_string();
+            return Reason::ConfigSourceMissing { source_of_configs };
+        }
+        reason
+    }
+}
+
+fn validate(choice: Choice) -> Result<Config, Reason> {
+    let Choice { name, why, text } = choice;
+    match config::parse(&name, &text) {
+        Ok(accepted) => Ok(Config {
+            chosen: ChosenConfig {
+                version: ChosenConfig::VERSION,
+                name,
+                why,
+                text,
+            },
+            accepted,
+        }),
+        Err(error) => Err(Reason::ConfigInvalid {
+            name,
+            problem: error.sentence(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::ConfigSource;
+    use mpshare_api::MpsRoot;
+    use mpshare_api::names::CONFIG_LABEL;
+
+    fn options() -> Options {
+        Options {
+            node: "n1".to_owned(),
+            root: MpsRoot::new("/nonexistent"),
+            source: ConfigSource::default(),
+            default_config: None,
+            fallbacks: Vec::new(),
+        }
+    }
+
+    fn node(config: &str) -> Fact {
+        Fact::Node(Some(NodeFacts {
+            uid: "u".to_owned(),
+            labels: BTreeMap::from([(CONFIG_LABEL.to_owned(), config.to_owned())]),
+        }))
+    }
+
+    fn configs(text: &str) -> Fact {
+        Fact::Configs(Some(BTreeMap::from([("a".to_owned(), text.to_owned())])))
+    }
+
+    #[test]
+    fn nothing_is_decided_before_node_and_configs_are_known() {
+        let mut view = View::default();
+        assert_eq!(view.decide(&options()), None);
+        view.apply(node("a"));
+        assert_eq!(view.decide(&options()), None);
+        view.apply(configs("version: v1"));
+        let config = view.decide(&options()).unwrap().unwrap();
+        assert_eq!(config.chosen.name, "a");
+        view.apply(Fact::Node(None));
+        assert_eq!(view.decide(&options()), None);
+    }
+
+    #[test]
+    fn an_invalid_config_is_refused_with_line_and_column() {
+        let mut view = View::default();
+        view.apply(node("a"));
+        view.apply(configs("version: v1\nmps: {}\n"));
+        let reason = view.decide(&options()).unwrap().unwrap_err();
+        assert_eq!(
+            reason.to_string(),
+            "config `a` can't be used, the last good one stays in force: line 2, column 1: \
+             unknown key `mps` at the top level; hint: `mps` belongs below `sharing`"
+        );
+    }
+
+    #[test]
+    fn a_missing_config_map_is_named() {
+        let mut view = View::default();
+        view.apply(node("a"));
+        view.apply(Fact::Configs(None));
+        let reason = view.decide(&options()).unwrap().unwrap_err();
+        assert!(
+            reason.to_string().starts_with(
+                "there is no ConfigMap `kube-system/nvidia-device-plugin-configs`"
+            ),
+            "{reason}"
+        );
+    }
+}

@@ -1,0 +1,167 @@
+//! Who was given what: the records of live shares, in memory and in `allocations.json`.
+//!
+//! A grant reaches the disk before the kubelet gets its answer, so a plugin that is killed at any
+//! moment forgets no share. Whether a share is still held is decided by [`reconcile`].
+
+mod file;
+mod reconcile;
+mod rebuild;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use mpshare_api::NodeStatus;
+use mpshare_core::{DeviceId, Grant, LiveShare};
+
+pub(crate) use file::{Ledger, Origin};
+pub(crate) use reconcile::{Evidence, Outcome, PodResources, reconcile};
+
+/// One share that a container holds, or held until a moment ago.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// What it is.
+    pub(crate) share: LiveShare,
+    /// UID of the pod that holds it, once the kubelet's checkpoint has told.
+    pub(crate) pod_uid: Option<String>,
+    /// UIDs of pods that held one of the ids before, while their processes may still live.
+    pub(crate) former_pods: Vec<String>,
+    /// When this process learned of it.
+    pub(crate) since: Instant,
+    /// Where its amounts come from.
+    pub(crate) basis: Basis,
+}
+
+/// Where the amounts of a record come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Basis {
+    /// From a grant.
+    Granted,
+    /// From nothing better than what the card has left: the record was lost and the reply that
+    /// the kubelet keeps can't be read.
+    Assumed,
+}
+
+/// UIDs of pods that have an MPS client, by card.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Clients(BTreeMap<String, BTreeSet<String>>);
+
+impl Clients {
+    /// As the supervisor reports them.
+    pub(crate) fn of(status: Option<&NodeStatus>) -> Self {
+        let mut clients: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for gpu in status.iter().flat_map(|status| &status.gpus) {
+            let listed = gpu.daemon.iter().flat_map(|daemon| &daemon.clients);
+            let uids = listed.filter_map(|client| client.pod_uid.clone());
+            clients.entry(gpu.uuid.clone()).or_default().extend(uids);
+        }
+        Self(clients)
+    }
+
+    /// Whether a pod has a client on the card of `share`.
+    pub(crate) fn has(&self, share: &LiveShare, pod_uid: &str) -> bool {
+        self.0
+            .get(share.gpu.as_str())
+            .is_some_and(|uids| uids.contains(pod_uid))
+    }
+}
+
+impl Record {
+    /// A record of a share that was learned of at `since`.
+    pub(crate) fn new(share: LiveShare, since: Instant) -> Self {
+        Self {
+            share,
+            pod_uid: None,
+            former_pods: Vec::new(),
+            since,
+            basis: Basis::Granted,
+        }
+    }
+
+    /// Whether one of `ids` is one of the record's.
+    pub(crate) fn overlaps(&self, ids: &[DeviceId]) -> bool {
+        self.share.ids.iter().any(|id| ids.contains(id))
+    }
+}
+
+/// The records once `grant` is in force. Who held one of its ids before is noted, because the
+/// kubelet frees a force-deleted pod's ids before its processes are gone (facts/kubernetes.md 9).
+pub(crate) fn granted(
+    records: &[Record],
+    grant: &Grant,
+    clients: &Clients,
+    now: Instant,
+) -> Vec<Record> {
+    let taken: Vec<DeviceId> = grant.shares.iter().flat_map(|share| share.ids.clone()).collect();
+    let stay = records.iter().filter_map(|record| {
+        let share = record.share.without(&taken)?;
+        Some(Record {
+            share,
+            ..record.clone()
+        })
+    });
+    let new = grant.shares.iter().map(|share| Record {
+        former_pods: former_pods(records, share, clients),
+        ..Record::new(share.clone(), now)
+    });
+    stay.chain(new).collect()
+}
+
+/// The last owners of a share's ids, and the ones before them that still have processes.
+fn former_pods(records: &[Record], share: &LiveShare, clients: &Clients) -> Vec<String> {
+    let before = records.iter().filter(|record| record.overlaps(&share.ids));
+    let uids: BTreeSet<String> = before
+        .flat_map(|record| {
+            let older = record.former_pods.iter();
+            let still_there = older.filter(|uid| clients.has(share, uid));
+            still_there.chain(&record.pod_uid).cloned()
+        })
+        .collect();
+    uids.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{inventory, node_config, ready, resource, share, status, unit};
+    use mpshare_api::status::ClientStatus;
+    use mpshare_core::grant;
+
+    fn record(ids: &[DeviceId], pod: &str) -> Record {
+        Record {
+            pod_uid: Some(pod.into()),
+            ..Record::new(share(ids, 7680, 500), Instant::now())
+        }
+    }
+
+    fn regrant(records: &[Record], clients: &Clients) -> Vec<Record> {
+        let live: Vec<LiveShare> = records.iter().map(|record| record.share.clone()).collect();
+        let gpu = resource("nvidia.com/gpu");
+        let grant = grant(&node_config(2), &inventory(1), &live, &gpu, &[unit(0, 0)]).unwrap();
+        granted(records, &grant, clients, Instant::now())
+    }
+
+    #[test]
+    fn a_new_owner_of_an_id_remembers_the_pod_that_had_it() {
+        let before = [record(&[unit(0, 0)], "pod-a"), record(&[unit(0, 1)], "pod-b")];
+        let after = regrant(&before, &Clients::default());
+        assert_eq!(after.len(), 2);
+        assert_eq!(after[0], before[1]);
+        assert_eq!(after[1].former_pods, ["pod-a"]);
+        assert_eq!(after[1].pod_uid, None);
+    }
+
+    #[test]
+    fn of_older_owners_only_those_with_processes_are_remembered() {
+        let mut before = record(&[unit(0, 0)], "pod-c");
+        before.former_pods = vec!["pod-a".into(), "pod-b".into()];
+        let mut gpu = ready(0, "any");
+        gpu.daemon.as_mut().unwrap().clients = vec![ClientStatus {
+            pid: 7,
+            memory_mib: None,
+            pod_uid: Some("pod-a".into()),
+        }];
+        let clients = Clients::of(Some(&status(vec![gpu])));
+        let after = regrant(&[before], &clients);
+        assert_eq!(after[0].former_pods, ["pod-a", "pod-c"]);
+    }
+}

@@ -1,0 +1,173 @@
+//! The records and their file.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use mpshare_api::{AllocationRecord, Allocations, DocumentError, read_document, write_document};
+use mpshare_core::{Grant, LiveShare};
+
+use super::{Clients, Record, granted};
+
+/// The records in memory, and whether the file says the same.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    path: PathBuf,
+    records: Vec<Record>,
+    file: FileState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FileState {
+    Current,
+    Behind,
+}
+
+/// What became of the file of a former process.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// It was read.
+    File,
+    /// There is none: the node was restarted, or the file was lost.
+    Nothing,
+    /// It can't be used.
+    Damaged(DocumentError),
+}
+
+impl Ledger {
+    /// Takes over what a former process recorded.
+    pub(crate) fn load(path: PathBuf, now: Instant) -> (Self, Origin) {
+        let (document, origin) = match read_document::<Allocations>(&path) {
+            Ok(Some(document)) => (document, Origin::File),
+            Ok(None) => (Allocations::default(), Origin::Nothing),
+            Err(error) => (Allocations::default(), Origin::Damaged(error)),
+        };
+        let records = document.records.into_iter();
+        let ledger = Self {
+            path,
+            records: records.filter_map(|wire| from_wire(wire, now)).collect(),
+            file: FileState::Current,
+        };
+        (ledger, origin)
+    }
+
+    /// All records.
+    pub(crate) fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// The shares of all records.
+    pub(crate) fn live(&self) -> Vec<LiveShare> {
+        self.records.iter().map(|record| record.share.clone()).collect()
+    }
+
+    /// Puts a grant in force, on disk first. After an error nothing has changed.
+    pub(crate) fn commit(
+        &mut self,
+        grant: &Grant,
+        clients: &Clients,
+        now: Instant,
+    ) -> Result<(), DocumentError> {
+        let records = granted(&self.records, grant, clients, now);
+        write_document(&self.path, &to_wire(&records))?;
+        self.records = records;
+        self.file = FileState::Current;
+        Ok(())
+    }
+
+    /// Replaces the records by what was found out about them. A failed write is made up for by
+    /// [`Self::keep_file`]; until then the file names shares that have ended, or lacks ones that
+    /// were found again.
+    pub(crate) fn replace(&mut self, records: Vec<Record>) -> Result<(), DocumentError> {
+        if to_wire(&records) != to_wire(&self.records) {
+            self.file = FileState::Behind;
+        }
+        self.records = records;
+        self.keep_file()
+    }
+
+    /// Writes the file where it is behind, or gone.
+    pub(crate) fn keep_file(&mut self) -> Result<(), DocumentError> {
+        let is_lost = !self.records.is_empty() && !self.path.exists();
+        if self.file == FileState::Current && !is_lost {
+            return Ok(());
+        }
+        self.file = FileState::Behind;
+        write_document(&self.path, &to_wire(&self.records))?;
+        self.file = FileState::Current;
+        Ok(())
+    }
+}
+
+fn to_wire(records: &[Record]) -> Allocations {
+    let wire = |record: &Record| AllocationRecord {
+        pod_uid: record.pod_uid.clone(),
+        former_pods: record.former_pods.clone(),
+        ..AllocationRecord::of(&record.share)
+    };
+    Allocations {
+        version: Allocations::VERSION,
+        records: records.iter().map(wire).collect(),
+    }
+}
+
+fn from_wire(wire: AllocationRecord, now: Instant) -> Option<Record> {
+    let share = wire.live()?;
+    Some(Record {
+        pod_uid: wire.pod_uid,
+        former_pods: wire.former_pods,
+        ..Record::new(share, now)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{inventory, node_config, resource, unit};
+    use mpshare_core::grant;
+    use std::fs;
+
+    fn one_unit(ledger: &Ledger, n: u32) -> Grant {
+        let gpu = resource("nvidia.com/gpu");
+        let live = ledger.live();
+        grant(&node_config(4), &inventory(1), &live, &gpu, &[unit(0, n)]).unwrap()
+    }
+
+    #[test]
+    fn a_grant_is_on_disk_when_it_is_in_force() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("allocations.json");
+        let now = Instant::now();
+        let (mut ledger, origin) = Ledger::load(path.clone(), now);
+        assert!(matches!(origin, Origin::Nothing));
+        let grant = one_unit(&ledger, 3);
+        ledger.commit(&grant, &Clients::default(), now).unwrap();
+        let (again, origin) = Ledger::load(path, now);
+        assert!(matches!(origin, Origin::File));
+        assert_eq!(again.records(), ledger.records());
+        assert_eq!(again.live(), grant.live);
+    }
+
+    #[test]
+    fn a_grant_that_cannot_be_written_is_not_in_force() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("allocations.json");
+        fs::create_dir(&path).unwrap();
+        let (mut ledger, origin) = Ledger::load(path, Instant::now());
+        assert!(matches!(origin, Origin::Damaged(_)));
+        let grant = one_unit(&ledger, 0);
+        assert!(ledger.commit(&grant, &Clients::default(), Instant::now()).is_err());
+        assert_eq!(ledger.records(), []);
+    }
+
+    #[test]
+    fn a_file_that_was_deleted_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("allocations.json");
+        let (mut ledger, _) = Ledger::load(path.clone(), Instant::now());
+        let grant = one_unit(&ledger, 0);
+        ledger.commit(&grant, &Clients::default(), Instant::now()).unwrap();
+        fs::remove_file(&path).unwrap();
+        ledger.keep_file().unwrap();
+        assert_eq!(Ledger::load(path, Instant::now()).0.live(), grant.live);
+    }
+}

@@ -1,0 +1,141 @@
+//! Which records are still held, decided from what the kubelet tells: a function of its answers,
+//! the records and the time.
+//!
+//! Two sources, because each lacks something: the pod resources API never lists the ids of
+//! regular init containers (facts/kubernetes.md 3), and the checkpoint keeps those of ended pods
+//! until its next write (1.8). A share is over when both lack it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use mpshare_core::{Inventory, LiveShare};
+use mpshare_kubelet::checkpoint::Entry;
+use mpshare_kubelet::pod_resources::Holder;
+
+use super::rebuild::{missing_records, share_of};
+use super::{Basis, Clients, Record};
+
+/// How long a former owner without processes on the card is remembered. Its processes have been
+/// killed long before: the kubelet gives them seconds (facts/kubernetes.md 9).
+const FORMER_POD_KEPT: Duration = Duration::from_secs(60);
+
+/// Who holds which ids, as the pod resources API tells it.
+pub(crate) type PodResources = BTreeMap<Holder, BTreeSet<String>>;
+
+/// What is known at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Evidence<'a> {
+    /// The answer of the pod resources API; `None` where there was none.
+    pub(crate) pod_resources: Option<&'a PodResources>,
+    /// The kubelet's checkpoint, empty where there is none; `None` where it can't be read.
+    pub(crate) checkpoint: Option<&'a [Entry]>,
+    /// Pods that have a process on a card, whoever holds what.
+    pub(crate) clients: &'a Clients,
+    /// The cards.
+    pub(crate) inventory: Option<&'a Inventory>,
+    /// How long a share that nobody holds may still be on its way into a pod.
+    pub(crate) admission: Duration,
+}
+
+/// What became of the records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// The records from now on.
+    pub(crate) records: Vec<Record>,
+    /// Shares that are over.
+    pub(crate) ended: Vec<LiveShare>,
+    /// Records that were lost and made again.
+    pub(crate) rebuilt: Vec<Record>,
+    /// Ids that only the checkpoint has: those of init containers, or of pods that have ended.
+    pub(crate) checkpoint_only: BTreeSet<String>,
+}
+
+/// Decides which records stay, completes them, and makes lost ones again.
+pub(crate) fn reconcile(records: &[Record], evidence: &Evidence<'_>, now: Instant) -> Outcome {
+    let (mut kept, mut ended) = (Vec::new(), Vec::new());
+    for record in records {
+        if is_over(record, evidence, now) {
+            ended.push(record.share.clone());
+        } else {
+            kept.push(completed(record, evidence, now));
+        }
+    }
+    let rebuilt = missing_records(&kept, evidence, now);
+    kept.extend(rebuilt.iter().cloned());
+    Outcome {
+        checkpoint_only: checkpoint_only(&kept, evidence),
+        records: kept,
+        ended,
+        rebuilt,
+    }
+}
+
+fn is_over(record: &Record, evidence: &Evidence<'_>, now: Instant) -> bool {
+    let Some(listed) = listed(evidence) else {
+        return false;
+    };
+    let age = now.saturating_duration_since(record.since);
+    let mut ids = record.share.ids.iter().map(ToString::to_string);
+    let is_listed = ids.any(|id| listed.contains(id.as_str()));
+    let is_in_checkpoint = holders(record, evidence).next().is_some();
+    let pods = record.former_pods.iter().chain(&record.pod_uid);
+    let has_processes = pods.into_iter().any(|uid| evidence.clients.has(&record.share, uid));
+    age >= evidence.admission && !is_listed && !is_in_checkpoint && !has_processes
+}
+
+/// Ids that the pod resources API names.
+fn listed<'a>(evidence: &Evidence<'a>) -> Option<BTreeSet<&'a str>> {
+    let holders = evidence.pod_resources?.values();
+    Some(holders.flatten().map(String::as_str).collect())
+}
+
+/// The checkpoint's entries that hold one of a record's ids.
+fn holders<'a>(record: &Record, evidence: &Evidence<'a>) -> impl Iterator<Item = &'a Entry> {
+    let ids: Vec<String> = record.share.ids.iter().map(ToString::to_string).collect();
+    let entries = evidence.checkpoint.unwrap_or_default().iter();
+    entries.filter(move |entry| ids.iter().any(|id| entry.device_ids.contains(id)))
+}
+
+/// Fills in what only the checkpoint knows.
+fn completed(record: &Record, evidence: &Evidence<'_>, now: Instant) -> Record {
+    let mut record = record.clone();
+    let age = now.saturating_duration_since(record.since);
+    if record.pod_uid.is_none() {
+        // Right after a grant the checkpoint still names the former owner. Later on a former
+        // owner that is named is the same pod: an app container took over the ids of an init
+        // container (facts/kubernetes.md 1.9).
+        let is_settled = age >= evidence.admission;
+        let uid = holders(&record, evidence)
+            .map(|entry| &entry.pod_uid)
+            .find(|uid| is_settled || !record.former_pods.contains(uid));
+        record.pod_uid = uid.cloned();
+        record.former_pods.retain(|former| Some(former) != record.pod_uid.as_ref());
+    }
+    if age >= FORMER_POD_KEPT {
+        let share = &record.share;
+        record.former_pods.retain(|uid| evidence.clients.has(share, uid));
+    }
+    if record.basis == Basis::Assumed {
+        let told = holders(&record, evidence)
+            .find_map(|entry| share_of(entry, &record.share.ids, evidence.inventory));
+        if let Some(share) = told {
+            record.share = share;
+            record.basis = Basis::Granted;
+        }
+    }
+    record
+}
+
+fn checkpoint_only(records: &[Record], evidence: &Evidence<'_>) -> BTreeSet<String> {
+    let (Some(listed), Some(entries)) = (listed(evidence), evidence.checkpoint) else {
+        return BTreeSet::new();
+    };
+    let ours = records.iter().flat_map(|record| &record.share.ids);
+    ours.map(ToString::to_string)
+        .filter(|id| !listed.contains(id.as_str()))
+        .filter(|id| entries.iter().any(|entry| entry.device_ids.contains(id)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,266 @@
+//! What the role knows, and the kubelet's questions answered from it.
+//!
+//! Everything is in memory behind one lock that is never held across a wait, because `Allocate`
+//! and `GetPreferredAllocation` run in the kubelet's only sync loop (facts/kubernetes.md 1.6).
+//! The one effect in between is the record's write, which has to come before the answer.
+
+mod answers;
+mod start;
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use mpshare_api::NodeStatus;
+use mpshare_core::{NodePlan, UnitState, plan};
+use mpshare_kubelet::checkpoint::{self, CheckpointError, Entry};
+use tokio::sync::{Notify, watch};
+
+use crate::Options;
+use crate::activity::Activity;
+use crate::ledger::{Clients, Evidence, Ledger, Outcome, PodResources, reconcile};
+use crate::problem::{Failures, sentence};
+use crate::units::{Decision, Inputs, Offers, decide};
+use crate::view::View;
+
+/// The node, shared by all tasks of the role.
+pub(crate) struct Node {
+    options: Options,
+    state: Mutex<State>,
+    changed: watch::Sender<()>,
+    /// A share was granted: who holds it will be known soon.
+    pub(crate) granted: Notify,
+}
+
+struct State {
+    view: View,
+    plan: Option<NodePlan>,
+    ledger: Ledger,
+    footing: Footing,
+    activity: Activity,
+    ledger_failures: Failures,
+    checkpoint_failures: Failures,
+}
+
+/// Whether the records can be trusted to be all that there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Footing {
+    /// They come from their file, or the kubelet was asked.
+    Sound,
+    /// The file was lost and the kubelet hasn't told yet.
+    Unknown,
+}
+
+/// Whether something about the shares is about to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Look again soon.
+    Pending,
+    /// Nothing is.
+    Idle,
+}
+
+/// What a look at the holders showed.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// When to look again.
+    pub(crate) pace: Pace,
+    /// Ids that only the kubelet's checkpoint has.
+    pub(crate) checkpoint_only: std::collections::BTreeSet<String>,
+}
+
+impl Node {
+    /// Where files are and how long things take.
+    pub(crate) const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Fires whenever an answer could be different from before.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Decides what to offer now.
+    pub(crate) fn decide(&self, former: &Offers, now: Instant) -> Decision {
+        let state = self.state();
+        let live = state.ledger.live();
+        let is_sound = state.footing == Footing::Sound;
+        let inputs = Inputs {
+            plan: state.plan.as_ref(),
+            // On an unknown footing nothing may be handed out, as without a report.
+            status: state.view.status.as_ref().filter(|_| is_sound),
+            live: &live,
+            activity: state.activity,
+            settle: self.options.timings.settle,
+            leaving: self.options.timings.leaving,
+        };
+        decide(former, &inputs, now)
+    }
+
+    /// Whether the supervisor has judged every card of the plan.
+    pub(crate) fn all_judged(&self, offers: &Offers) -> bool {
+        offers.all_judged(self.state().view.status.as_ref())
+    }
+
+    /// Reads what other processes write. Only one task calls this.
+    pub(crate) fn refresh(&self, now: Instant) {
+        let former = self.state().view.clone();
+        let view = View::read(&self.options.root(), &former);
+        let mut state = self.state();
+        state.keep_file();
+        if view == former {
+            return;
+        }
+        log_changes(&former, &view);
+        // Records that were lost couldn't be made again before the cards were known.
+        let first_inventory = former.inventory.is_none() && view.inventory.is_some();
+        state.view = view;
+        if first_inventory {
+            self.take_evidence(&mut state, None, now);
+        }
+        state.replan();
+        drop(state);
+        self.changed.send_replace(());
+    }
+
+    /// Compares the records with what the kubelet says.
+    pub(crate) fn reconcile(&self, listed: Option<&PodResources>, now: Instant) -> Seen {
+        let mut state = self.state();
+        let before = state.ledger.records().to_vec();
+        let footing = state.footing;
+        let outcome = self.take_evidence(&mut state, listed, now);
+        if state.ledger.records() != before || state.footing != footing {
+            state.replan();
+            self.changed.send_replace(());
+        }
+        Seen {
+            pace: state.pace(&self.options, now),
+            checkpoint_only: outcome.checkpoint_only,
+        }
+    }
+
+    fn take_evidence(
+        &self,
+        state: &mut State,
+        listed: Option<&PodResources>,
+        now: Instant,
+    ) -> Outcome {
+        let checkpoint = state.checkpoint(&self.options.plugins_dir);
+        let clients = Clients::of(state.view.status.as_ref());
+        let evidence = Evidence {
+            pod_resources: listed,
+            checkpoint: checkpoint.as_deref(),
+            clients: &clients,
+            inventory: state.view.inventory.as_ref(),
+            admission: self.options.timings.admission,
+        };
+        let outcome = reconcile(state.ledger.records(), &evidence, now);
+        for share in &outcome.ended {
+            tracing::info!(gpu = %share.gpu, memory = %share.share.memory, "share ended");
+        }
+        for record in &outcome.rebuilt {
+            let share = &record.share;
+            tracing::warn!(
+                gpu = %share.gpu, memory = %share.share.memory, basis = ?record.basis,
+                "lost record of a share was made again"
+            );
+        }
+        if checkpoint.is_some() || listed.is_some() {
+            state.footing = Footing::Sound;
+        }
+        let written = state.ledger.replace(outcome.records.clone());
+        state.note_write(written);
+        outcome
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic in another task doesn't make the values wrong: each is replaced as a whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn replan(&mut self) {
+        let (config, inventory) = (self.view.config.as_ref(), self.view.inventory.as_ref());
+        self.plan = config
+            .zip(inventory)
+            .map(|(config, inventory)| plan(&config.node, inventory, &self.ledger.live()));
+    }
+
+    fn status(&self) -> Option<&NodeStatus> {
+        self.view.status.as_ref()
+    }
+
+    fn pace(&self, options: &Options, now: Instant) -> Pace {
+        let records = self.ledger.records();
+        let is_young = records
+            .iter()
+            .any(|record| now.saturating_duration_since(record.since) < options.timings.admission);
+        let waits_for_shares = self.plan.iter().flat_map(|plan| &plan.gpus).any(|gpu| {
+            let states = || gpu.units.iter().map(|unit| unit.state);
+            states().any(|state| state == UnitState::Unbacked)
+                || (gpu.reason.is_some() && states().any(|state| state == UnitState::Held))
+        });
+        if is_young || waits_for_shares {
+            Pace::Pending
+        } else {
+            Pace::Idle
+        }
+    }
+
+    /// The kubelet's checkpoint; empty where there is none, `None` where it can't be read.
+    fn checkpoint(&mut self, plugins_dir: &Path) -> Option<Vec<Entry>> {
+        let entries = match checkpoint::read(plugins_dir) {
+            Err(CheckpointError::Read { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound =>
+            {
+                Ok(Vec::new())
+            }
+            read => read,
+        };
+        match entries {
+            Ok(entries) => {
+                self.checkpoint_failures.over();
+                Some(entries)
+            }
+            Err(error) => {
+                let problem = sentence(&error);
+                if self.checkpoint_failures.is_news(&problem) {
+                    tracing::warn!(problem, "kubelet checkpoint can't be used");
+                }
+                None
+            }
+        }
+    }
+
+    fn keep_file(&mut self) {
+        let written = self.ledger.keep_file();
+        self.note_write(written);
+    }
+
+    fn note_write(&mut self, written: Result<(), mpshare_api::DocumentError>) {
+        match written {
+            Ok(()) => {
+                self.ledger_failures.over();
+            }
+            Err(error) => {
+                let problem = sentence(&error);
+                if self.ledger_failures.is_news(&problem) {
+                    tracing::error!(problem, "allocations can't be written");
+                }
+            }
+        }
+    }
+}
+
+fn log_changes(former: &View, view: &View) {
+    let config = |view: &View| view.config.as_ref().map(|config| config.name.clone());
+    if former.config != view.config {
+        tracing::info!(config = config(view).unwrap_or_default(), "config taken over");
+    }
+    for problem in view.problems() {
+        if !former.problems().any(|known| known == problem) {
+            tracing::warn!(reason = problem.code(), "{problem}");
+        }
+    }
+}

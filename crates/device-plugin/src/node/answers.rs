@@ -1,0 +1,257 @@
+//! The kubelet's questions: which ids, what for them, and whether a container may start.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use mpshare_api::status::DaemonStatus;
+use mpshare_api::{GpuState, GpuStatus};
+use mpshare_core::{
+    DeviceId, Grant, Inventory, LiveShare, Mode, Reason, ResourceName, grant, preference,
+};
+use mpshare_kubelet::device_plugin::ContainerAllocateResponse;
+
+use super::{Footing, Node, State};
+use crate::control_lock::{DaemonLife, daemon_life};
+use crate::gate;
+use crate::ledger::{Clients, Record};
+use crate::problem::sentence;
+use crate::response::{CONTROL_NODES, DaemonPaths, Surroundings, response};
+use crate::view::Config;
+
+/// A container that waits for its card looks again this often, whatever is reported.
+const GATE_RECHECK: Duration = Duration::from_secs(1);
+
+/// A call of the kubelet that is being answered.
+struct Call<'a>(&'a Node);
+
+impl<'a> Call<'a> {
+    fn begin(node: &'a Node) -> Self {
+        node.state().activity.begin(Instant::now());
+        Self(node)
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.0.state().activity.end(Instant::now());
+        self.0.changed.send_replace(());
+    }
+}
+
+impl Node {
+    /// Picks `size` of the `available` ids; none where there is no good choice, which is legal.
+    pub(crate) fn prefer(&self, available: &[String], required: &[String], size: usize) -> Vec<String> {
+        let _call = Call::begin(self);
+        let state = self.state();
+        let (Some(plan), Some(config)) = (&state.plan, &state.view.config) else {
+            return Vec::new();
+        };
+        let (available, required) = (known_ids(available), known_ids(required));
+        let ids = preference::prefer(plan, config.node.policy, &available, &required, size);
+        ids.iter().map(ToString::to_string).collect()
+    }
+
+    /// Grants `ids` of `resource` to a container, and records it.
+    pub(crate) fn allocate(
+        &self,
+        resource: &ResourceName,
+        ids: &[String],
+    ) -> Result<ContainerAllocateResponse, Reason> {
+        let _call = Call::begin(self);
+        let ids = parsed(ids)?;
+        let mut state = self.state();
+        if state.footing == Footing::Unknown {
+            let problem = "former records are lost and the kubelet hasn't told who holds what";
+            return Err(Reason::NotRecorded {
+                problem: problem.into(),
+            });
+        }
+        self.learn_owners(&mut state, &ids);
+        let (config, inventory) = self.basis(&state)?;
+        let live = state.ledger.live();
+        let grant = grant(&config.node, inventory, &live, resource, &ids)?;
+        for share in &grant.shares {
+            self.check_card(&state, share)?;
+        }
+        let answer = self.answer(&state, &grant, config, inventory);
+        let clients = Clients::of(state.status());
+        let written = state.ledger.commit(&grant, &clients, Instant::now());
+        written.map_err(|error| Reason::NotRecorded {
+            problem: sentence(&error),
+        })?;
+        state.replan();
+        drop(state);
+        for share in &grant.shares {
+            tracing::info!(
+                gpu = %share.gpu, units = share.ids.len(), memory = %share.share.memory,
+                percent = %share.share.percent, "share granted"
+            );
+        }
+        self.granted.notify_one();
+        Ok(answer)
+    }
+
+    /// Waits until the container that holds `ids` may start, or says why it may not yet.
+    pub(crate) async fn pre_start(&self, ids: &[String]) -> Result<(), Reason> {
+        let ids = parsed(ids)?;
+        let deadline = tokio::time::Instant::now() + self.options.timings.pre_start;
+        let mut changes = self.changes();
+        loop {
+            changes.mark_unchanged();
+            let Err(reason) = self.may_start(&ids) else {
+                return Ok(());
+            };
+            let recheck = tokio::time::Instant::now() + GATE_RECHECK;
+            tokio::select! {
+                () = tokio::time::sleep_until(deadline) => return Err(reason),
+                () = tokio::time::sleep_until(recheck) => {}
+                _ = changes.changed() => {}
+            }
+        }
+    }
+
+    fn may_start(&self, ids: &[DeviceId]) -> Result<(), Reason> {
+        let mut state = self.state();
+        let owners = state.owners(&self.options.plugins_dir, ids);
+        let records: Vec<&Record> = state.ledger.records().iter().collect();
+        let of_container = || records.iter().filter(|record| record.overlaps(ids));
+        if let Some(id) = ids.iter().find(|id| !of_container().any(|r| r.share.ids.contains(id))) {
+            return Err(Reason::NotRecorded {
+                problem: format!("there is no record of `{id}`"),
+            });
+        }
+        for record in of_container() {
+            // A former owner that holds the ids now is the same pod: see `Record::former_pods`.
+            let former = record.former_pods.iter().filter(|uid| !owners.contains(uid));
+            let former: Vec<String> = former.cloned().collect();
+            let status = state.gpu_status(&record.share);
+            gate::check(&record.share, &former, status, |pipe| self.life(pipe))?;
+        }
+        Ok(())
+    }
+
+    /// Learns which pods held `ids` until now, while the kubelet's checkpoint still says so.
+    fn learn_owners(&self, state: &mut State, ids: &[DeviceId]) {
+        let records = state.ledger.records();
+        if records.iter().any(|record| record.overlaps(ids) && record.pod_uid.is_none()) {
+            self.take_evidence(state, None, Instant::now());
+        }
+    }
+
+    fn basis<'a>(&self, state: &'a State) -> Result<(&'a Config, &'a Inventory), Reason> {
+        let root = self.options.root();
+        let config = state.view.config.as_ref();
+        let config = config.ok_or_else(|| Reason::ConfigMissing {
+            path: root.config().display().to_string(),
+        })?;
+        let inventory = state.view.inventory.as_ref();
+        let inventory = inventory.ok_or_else(|| Reason::StatusMissing {
+            path: root.status().display().to_string(),
+        })?;
+        Ok((config, inventory))
+    }
+
+    /// A card that is known to be broken gets no new shares, even in the moment before the
+    /// kubelet learns of it. One that is being set up does: the container will wait.
+    fn check_card(&self, state: &State, share: &LiveShare) -> Result<(), Reason> {
+        let Some(status) = state.gpu_status(share) else {
+            return Ok(());
+        };
+        if matches!(status.state, GpuState::Absent | GpuState::Fault) {
+            return gate::check(share, &[], Some(status), |_| DaemonLife::Unknown);
+        }
+        let is_dead = |daemon: &&DaemonStatus| {
+            self.life(Path::new(&daemon.pipe_directory)) == DaemonLife::Dead
+        };
+        match state.current_daemon(share).filter(is_dead) {
+            Some(daemon) => Err(gate::daemon_is_dead(share, daemon)),
+            None => Ok(()),
+        }
+    }
+
+    fn answer(
+        &self,
+        state: &State,
+        grant: &Grant,
+        config: &Config,
+        inventory: &Inventory,
+    ) -> ContainerAllocateResponse {
+        let dev = &self.options.dev_root;
+        let exists = |name: &&str| dev.join(name).exists();
+        let control_nodes: Vec<&str> = if config.plugin.pass_device_specs {
+            CONTROL_NODES.into_iter().filter(exists).collect()
+        } else {
+            Vec::new()
+        };
+        let surroundings = Surroundings {
+            plugin: &config.plugin,
+            cdi_kind: &self.options.cdi_kind,
+            dev_root: dev,
+            control_nodes: &control_nodes,
+            inventory,
+        };
+        let shared = grant.shares.iter().find(|share| share.mode == Mode::Mps);
+        let daemon = shared.map(|share| self.daemon_paths(state, share));
+        response(grant, daemon.as_ref(), &surroundings)
+    }
+
+    /// Where the daemon of a share is, or will be: before the supervisor has followed the plan
+    /// its report is about another daemon.
+    fn daemon_paths(&self, state: &State, share: &LiveShare) -> DaemonPaths {
+        match state.current_daemon(share) {
+            Some(daemon) => DaemonPaths {
+                pipe: daemon.pipe_directory.clone().into(),
+                shm: daemon.shm_directory.clone().into(),
+            },
+            None => {
+                let paths = self.options.host_root().gpu(&share.resource, &share.gpu);
+                DaemonPaths {
+                    pipe: paths.pipe(),
+                    shm: paths.shm(),
+                }
+            }
+        }
+    }
+
+    fn life(&self, pipe_directory: &Path) -> DaemonLife {
+        daemon_life(&self.options.seen_here(pipe_directory))
+    }
+}
+
+impl State {
+    fn gpu_status(&self, share: &LiveShare) -> Option<&GpuStatus> {
+        self.status().and_then(|status| status.gpu(share.gpu.as_str()))
+    }
+
+    /// The daemon of a card that is ready at the plan's generation.
+    fn current_daemon(&self, share: &LiveShare) -> Option<&DaemonStatus> {
+        let status = self.gpu_status(share)?;
+        let plan = self.plan.as_ref()?.gpu(&share.gpu)?;
+        let is_current =
+            status.state == GpuState::Ready && status.generation == plan.generation.as_str();
+        status.daemon.as_ref().filter(|_| is_current && share.mode == Mode::Mps)
+    }
+
+    /// UIDs of the pods that hold one of `ids` by the kubelet's checkpoint. It is written before
+    /// a container of the pod is created.
+    fn owners(&mut self, plugins_dir: &Path, ids: &[DeviceId]) -> Vec<String> {
+        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        let entries = self.checkpoint(plugins_dir).unwrap_or_default();
+        let held = entries
+            .into_iter()
+            .filter(|entry| ids.iter().any(|id| entry.device_ids.contains(id)));
+        held.map(|entry| entry.pod_uid).collect()
+    }
+}
+
+fn parsed(ids: &[String]) -> Result<Vec<DeviceId>, Reason> {
+    let parse = |id: &String| {
+        id.parse().map_err(|_| Reason::UnknownDevice { id: id.clone() })
+    };
+    ids.iter().map(parse).collect()
+}
+
+/// Those that are ours.
+fn known_ids(ids: &[String]) -> Vec<DeviceId> {
+    ids.iter().filter_map(|id| id.parse().ok()).collect()
+}

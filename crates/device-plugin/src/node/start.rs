@@ -1,0 +1,59 @@
+//! The first look: what a former process recorded, what the node looks like now.
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+use tokio::sync::{Notify, watch};
+
+use super::{Footing, Node, State, log_changes};
+use crate::Options;
+use crate::activity::Activity;
+use crate::ledger::{Ledger, Origin};
+use crate::problem::{Failures, sentence};
+use crate::view::View;
+
+impl Node {
+    /// Reads everything once.
+    pub(crate) fn start(options: Options, now: Instant) -> Self {
+        let root = options.root();
+        let (ledger, origin) = Ledger::load(root.allocations(), now);
+        let footing = match &origin {
+            Origin::File => Footing::Sound,
+            Origin::Nothing | Origin::Damaged(_) => Footing::Unknown,
+        };
+        log_origin(&ledger, &origin);
+        let view = View::read(&root, &View::default());
+        log_changes(&View::default(), &view);
+        let node = Self {
+            options,
+            state: Mutex::new(State {
+                view,
+                plan: None,
+                ledger,
+                footing,
+                activity: Activity::default(),
+                ledger_failures: Failures::default(),
+                checkpoint_failures: Failures::default(),
+            }),
+            changed: watch::Sender::new(()),
+            granted: Notify::new(),
+        };
+        let mut state = node.state();
+        node.take_evidence(&mut state, None, now);
+        state.replan();
+        drop(state);
+        node
+    }
+}
+
+fn log_origin(ledger: &Ledger, origin: &Origin) {
+    match origin {
+        Origin::File => {
+            tracing::info!(records = ledger.records().len(), "allocations taken over");
+        }
+        Origin::Nothing => tracing::info!("no allocations recorded yet"),
+        Origin::Damaged(error) => {
+            tracing::warn!(problem = sentence(error), "allocations can't be used, rebuilding them");
+        }
+    }
+}

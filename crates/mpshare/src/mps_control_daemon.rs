@@ -1,0 +1,91 @@
+//! `mpshare mps-control-daemon`: the supervisor on the real driver.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use mpshare_core::VersionProfile;
+use mpshare_mps::{ControlDaemon, DaemonSite, Launcher, OwnSession, Proc, ProcessDaemon, Programs};
+use mpshare_nvml::{HealthTracker, ReopeningInventory, XidPolicy};
+use mpshare_supervisor::{Event, Options, Ports};
+use mpshare_telemetry::until_signal;
+use tracing::info;
+
+use crate::options::RootOptions;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    root: RootOptions,
+    /// The driver library; without it the loader's `libnvidia-ml.so.1`.
+    #[arg(long)]
+    nvml_library: Option<PathBuf>,
+    /// The directory of `nvidia-cuda-mps-control` and `nvidia-cuda-mps-server`; without it `PATH`.
+    #[arg(long)]
+    mps_programs: Option<PathBuf>,
+    /// Where the cgroups of GPU processes are read: the host's `/proc`.
+    #[arg(long, default_value = "/proc")]
+    proc_root: PathBuf,
+    /// Xids that don't make a GPU unhealthy: a comma list, `all` or `xids`.
+    #[arg(long, env = "DP_DISABLE_HEALTHCHECKS", default_value = "")]
+    disable_health_checks: String,
+    /// Xids that make a GPU unhealthy whatever is disabled.
+    #[arg(long, env = "DP_ENABLE_HEALTHCHECKS", default_value = "")]
+    enable_health_checks: String,
+    /// Seconds without a critical Xid until a GPU's units come back.
+    #[arg(long, default_value_t = HealthTracker::QUIET.as_secs())]
+    recovery_seconds: u64,
+}
+
+/// Supervises until SIGTERM or SIGINT.
+pub(crate) fn run(args: Args) -> Result<()> {
+    let (events, received) = mpsc::channel();
+    let stop = events.clone();
+    let options = Options {
+        root: args.root.root(),
+        busy_interval: Duration::from_secs(1),
+        idle_interval: Duration::from_secs(10),
+        recovery: Duration::from_secs(args.recovery_seconds),
+    };
+    let policy = XidPolicy::new(&args.disable_health_checks, &args.enable_health_checks);
+    for word in policy.unreadable() {
+        tracing::warn!(word, "no Xid in the list of health checks, passed over");
+    }
+    let ports = ports(&args);
+    stop_on_signal(stop)?;
+    mpshare_supervisor::run(options, ports, policy, (events, &received))
+        .context("the supervisor can't work")
+}
+
+/// The supervisor blocks on its channel; a thread of its own turns the signal into an event.
+fn stop_on_signal(stop: Sender<Event>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let wait = move || match runtime.block_on(until_signal()) {
+        Ok(signal) => {
+            info!(signal, "ending");
+            // Nobody listens any more when the supervisor has just ended by itself.
+            drop(stop.send(Event::Stop));
+        }
+        Err(error) => tracing::error!(%error, "can't wait for signals"),
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
+    Ok(())
+}
+
+fn ports(args: &Args) -> Ports {
+    let programs = Programs { directory: args.mps_programs.clone(), ..Programs::default() };
+    let launcher: Arc<dyn Launcher> = Arc::new(OwnSession::new(programs));
+    let daemons = move |mut site: DaemonSite, profile: VersionProfile| -> Box<dyn ControlDaemon> {
+        // Launched in this mount namespace, servers see its /dev/shm, and clients must see the same.
+        site.shm = PathBuf::from("/dev/shm");
+        Box::new(ProcessDaemon::new(site, Arc::clone(&launcher), profile))
+    };
+    Ports {
+        inventory: Arc::new(ReopeningInventory::new(args.nvml_library.clone())),
+        daemons: Arc::new(daemons),
+        proc: Proc::new(&args.proc_root),
+    }
+}

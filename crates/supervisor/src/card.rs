@@ -1,0 +1,363 @@
+//! One card: looking at it, and doing one step.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mpshare_api::{DocumentError, GpuPaths, MpsRoot};
+use mpshare_core::{Gpu, GpuPlan, GpuUuid, Hosting, Limits, Reason, VersionProfile};
+use mpshare_mps::{
+    ControlDaemon, DaemonError, DaemonFault, DaemonLimits, DaemonSite, LimitError, PipeDirectory,
+    ProcessId, SiteError,
+};
+use mpshare_nvml::{ComputeMode, NvmlError};
+use thiserror::Error;
+use tracing::info;
+
+use crate::journal::ModeJournal;
+use crate::options::Ports;
+use crate::steps::{Holder, Seen, Step, Stray};
+
+/// For how long `quit` may wait for clients that came in since they were counted.
+const QUIT_DRAIN: Duration = Duration::from_secs(5);
+
+/// A card and what its worker needs.
+pub(crate) struct Card {
+    /// Its facts.
+    pub gpu: Gpu,
+    /// Where everything lies.
+    pub root: MpsRoot,
+    /// What the driver's MPS can do.
+    pub profile: VersionProfile,
+    /// The edges of the world.
+    pub ports: Ports,
+    /// Compute modes to restore.
+    pub journal: Arc<ModeJournal>,
+    /// Daemons that were found to be ours; asking again costs a control session.
+    pub known: BTreeSet<ProcessId>,
+    /// The daemon whose limits were read back, and those limits.
+    pub verified: Option<(ProcessId, Limits)>,
+}
+
+/// Why a look or a step failed.
+#[derive(Debug, Error)]
+pub(crate) enum CardError {
+    /// The card or the driver.
+    #[error(transparent)]
+    Nvml(#[from] NvmlError),
+    /// The daemon.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    /// The compute mode can't be set.
+    #[error("compute mode can't be set")]
+    ComputeMode(#[source] NvmlError),
+    /// The journal of compute modes.
+    #[error("compute mode journal")]
+    Journal(#[from] DocumentError),
+    /// A directory of the card.
+    #[error("directory `{path}`")]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// The MPS root is too long for a socket.
+    #[error(transparent)]
+    Site(#[from] SiteError),
+    /// Step after step, and never where the plan wants it.
+    #[error("something else keeps changing the card")]
+    Unsteady,
+    /// A limit that would mean no limit.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+}
+
+impl CardError {
+    /// What people are told.
+    pub(crate) fn reason(&self, gpu: &GpuUuid) -> Reason {
+        let gpu = gpu.clone();
+        let problem = chain(self);
+        if let Self::ComputeMode(source) = self {
+            return Reason::ComputeModeDenied {
+                gpu,
+                problem: source.to_string(),
+            };
+        }
+        if matches!(self, Self::Nvml(error) if error.is_lost()) {
+            return Reason::GpuLost { gpu, problem };
+        }
+        Reason::DaemonFailed { gpu, problem }
+    }
+
+    /// Whether this says nothing about the daemon's health: somebody else talks to it, or a server
+    /// of it is coming or going.
+    pub(crate) fn is_passing(&self) -> bool {
+        let Self::Daemon(error) = self else {
+            return false;
+        };
+        matches!(
+            *error.fault,
+            DaemonFault::Busy { .. }
+                | DaemonFault::ServerInitializing(_)
+                | DaemonFault::NoSuchServer(_)
+        )
+    }
+}
+
+/// An error with its causes, those that say something new.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl Card {
+    /// Looks at the card.
+    pub(crate) fn look(&mut self, plan: &GpuPlan) -> Result<Seen, CardError> {
+        let wanted = self.wanted_paths(plan);
+        let mut seen = Seen {
+            gpu: self.gpu.uuid.clone(),
+            daemon: Holder::Nobody,
+            strays: Vec::new(),
+            is_exclusive_process: self.ports.inventory.compute_mode(&self.gpu.uuid)?
+                == Some(ComputeMode::ExclusiveProcess),
+            has_mode_to_restore: self.journal.former(&self.gpu.uuid).is_some(),
+            verified: None,
+        };
+        for paths in self.directories(wanted.as_ref())? {
+            let daemon = self.daemon(&paths)?;
+            let holder = self.holder(daemon.as_ref())?;
+            let is_wanted = Some(&paths) == wanted.as_ref();
+            match holder {
+                Some(Live::Foreign(pid)) => seen.daemon = Holder::Foreign(pid),
+                Some(Live::Ours(process)) if is_wanted => {
+                    seen.daemon = Holder::Ours(process.pid.get());
+                    seen.verified = self
+                        .verified
+                        .filter(|(pid, _)| *pid == process)
+                        .map(|(_, limits)| limits);
+                }
+                Some(Live::Ours(_)) => {
+                    let clients = count_clients(daemon.as_ref())?;
+                    seen.strays.push(Stray {
+                        dir: paths.dir().to_owned(),
+                        clients,
+                    });
+                }
+                None => {}
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Does one step; waiting and being settled are none.
+    pub(crate) fn perform(&mut self, step: &Step, plan: &GpuPlan) -> Result<(), CardError> {
+        let gpu = self.gpu.uuid.clone();
+        match step {
+            Step::SetComputeMode => self.set_compute_mode(),
+            Step::RestoreComputeMode => self.restore_compute_mode(),
+            Step::Start(limits) => self.start(*limits, plan),
+            Step::Apply(limits) => self.apply(*limits, plan),
+            Step::Quit(dir) => {
+                info!(%gpu, dir = %dir.display(), "ending an MPS daemon without clients");
+                self.verified = None;
+                Ok(self.daemon(&GpuPaths::at(dir))?.quit(QUIT_DRAIN)?)
+            }
+            Step::Wait(_) | Step::Settled => Ok(()),
+        }
+    }
+
+    /// The daemon that the plan names, if it names one.
+    pub(crate) fn planned_daemon(
+        &self,
+        plan: &GpuPlan,
+    ) -> Result<Option<Box<dyn ControlDaemon>>, CardError> {
+        self.wanted_paths(plan)
+            .map(|paths| self.daemon(&paths))
+            .transpose()
+    }
+
+    fn holder(&mut self, daemon: &dyn ControlDaemon) -> Result<Option<Live>, CardError> {
+        let Some(process) = daemon.holder()? else {
+            return Ok(None);
+        };
+        if self.known.contains(&process) {
+            return Ok(Some(Live::Ours(process)));
+        }
+        match daemon.adopt() {
+            Ok(adopted) => {
+                self.known.extend(adopted.map(|adopted| adopted.process));
+                Ok(adopted.map(|adopted| Live::Ours(adopted.process)))
+            }
+            Err(error) => {
+                let DaemonFault::Foreign { pid, .. } = *error.fault else {
+                    return Err(error.into());
+                };
+                Ok(Some(Live::Foreign(pid.get())))
+            }
+        }
+    }
+
+    fn set_compute_mode(&self) -> Result<(), CardError> {
+        let gpu = &self.gpu.uuid;
+        // A card without compute modes answers the setting with an error that says so.
+        if let Some(former) = self.ports.inventory.compute_mode(gpu)? {
+            self.journal.remember(gpu, former)?;
+        }
+        let set = self
+            .ports
+            .inventory
+            .set_compute_mode(gpu, ComputeMode::ExclusiveProcess);
+        set.map_err(CardError::ComputeMode)?;
+        info!(%gpu, "compute mode set to EXCLUSIVE_PROCESS");
+        Ok(())
+    }
+
+    fn restore_compute_mode(&self) -> Result<(), CardError> {
+        let gpu = &self.gpu.uuid;
+        if let Some(former) = self.journal.former(gpu) {
+            let set = self.ports.inventory.set_compute_mode(gpu, former);
+            set.map_err(CardError::ComputeMode)?;
+            self.journal.forget(gpu)?;
+            info!(%gpu, mode = %former, "compute mode restored");
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, limits: Limits, plan: &GpuPlan) -> Result<(), CardError> {
+        let Some(paths) = self.wanted_paths(plan) else {
+            return Ok(());
+        };
+        let daemon = self.daemon(&paths)?;
+        make_directories(&self.root, &paths, &daemon.site().shm)?;
+        let process = daemon.start(DaemonLimits::try_from(limits)?)?;
+        info!(
+            gpu = %self.gpu.uuid, pid = %process, memory = %limits.memory,
+            percent = %limits.percent, "MPS daemon started, limits verified"
+        );
+        self.known.insert(process);
+        self.verified = Some((process, limits));
+        Ok(())
+    }
+
+    /// Default first, then the servers: one that starts in between has the new default already.
+    fn apply(&mut self, limits: Limits, plan: &GpuPlan) -> Result<(), CardError> {
+        let Some(daemon) = self.planned_daemon(plan)? else {
+            return Ok(());
+        };
+        let Some(adopted) = daemon.adopt()? else {
+            return Ok(());
+        };
+        let wanted = DaemonLimits::try_from(limits)?;
+        daemon.apply(wanted)?;
+        for server in daemon.servers()? {
+            daemon.apply_to_server(server.pid, wanted)?;
+        }
+        let is_new = self
+            .verified
+            .is_none_or(|(process, _)| process != adopted.process);
+        info!(
+            gpu = %self.gpu.uuid, pid = %adopted.process, memory = %limits.memory,
+            percent = %limits.percent, adopted = is_new, "limits of the MPS daemon verified"
+        );
+        self.verified = Some((adopted.process, limits));
+        Ok(())
+    }
+
+    fn wanted_paths(&self, plan: &GpuPlan) -> Option<GpuPaths> {
+        match &plan.hosting {
+            Hosting::Mps { resource, .. } => Some(self.root.gpu(resource, &self.gpu.uuid)),
+            Hosting::Exclusive | Hosting::Nothing => None,
+        }
+    }
+
+    fn daemon(&self, paths: &GpuPaths) -> Result<Box<dyn ControlDaemon>, CardError> {
+        let site = DaemonSite {
+            gpu: self.gpu.uuid.clone(),
+            pipe: PipeDirectory::new(paths.pipe())?,
+            log: paths.log(),
+            shm: paths.shm(),
+        };
+        Ok((self.ports.daemons)(site, self.profile))
+    }
+
+    /// The wanted directory and every other one that this card has, or had under a former plan.
+    fn directories(&self, wanted: Option<&GpuPaths>) -> Result<Vec<GpuPaths>, CardError> {
+        let mut found: Vec<GpuPaths> = wanted.cloned().into_iter().collect();
+        for domain in subdirectories(self.root.path())? {
+            for resource in subdirectories(&domain)? {
+                let paths = GpuPaths::at(resource.join(self.gpu.uuid.short()));
+                if paths.pipe().is_dir() && !found.contains(&paths) {
+                    found.push(paths);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+enum Live {
+    Ours(ProcessId),
+    Foreign(i32),
+}
+
+fn count_clients(daemon: &dyn ControlDaemon) -> Result<usize, CardError> {
+    let mut clients = 0;
+    for server in daemon.servers()? {
+        clients += daemon.clients(server.pid)?.len();
+    }
+    Ok(clients)
+}
+
+fn make_directories(root: &MpsRoot, paths: &GpuPaths, shm: &Path) -> Result<(), CardError> {
+    let make = |path: &Path, mode: u32| {
+        let made = fs::create_dir_all(path)
+            .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)));
+        made.map_err(|source| CardError::Directory {
+            path: path.to_owned(),
+            source,
+        })
+    };
+    // Clients of any uid must get through, whatever the umask (bottlerocket-kernel-kit#415).
+    for dir in paths
+        .dir()
+        .ancestors()
+        .take_while(|dir| dir.starts_with(root.path()))
+    {
+        make(dir, 0o755)?;
+    }
+    // A daemon that shares the host's own /dev/shm has no directory of its own for it.
+    if shm.starts_with(root.path()) { make(shm, 0o1777) } else { Ok(()) }
+}
+
+fn subdirectories(path: &Path) -> Result<Vec<PathBuf>, CardError> {
+    let io = |source| CardError::Directory {
+        path: path.to_owned(),
+        source,
+    };
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(io(source)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(io)?.path();
+        if path.is_dir() {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}

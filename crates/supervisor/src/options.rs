@@ -1,0 +1,36 @@
+//! What the supervisor is told, and what it is given to work with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mpshare_api::MpsRoot;
+use mpshare_core::VersionProfile;
+use mpshare_mps::{ControlDaemon, DaemonSite, Proc};
+use mpshare_nvml::GpuInventory;
+
+/// Where it works, and when it looks.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The directory below which everything lies.
+    pub root: MpsRoot,
+    /// How often a worker looks at a card with clients or live shares.
+    pub busy_interval: Duration,
+    /// How often a worker looks at an idle card.
+    pub idle_interval: Duration,
+    /// How long a card must be free of critical Xids before its units come back.
+    pub recovery: Duration,
+}
+
+/// Drives the daemon of one site; the profile says what that daemon can do.
+pub type DaemonDriver = dyn Fn(DaemonSite, VersionProfile) -> Box<dyn ControlDaemon> + Send + Sync;
+
+/// The edges of the world.
+#[derive(Clone)]
+pub struct Ports {
+    /// The cards.
+    pub inventory: Arc<dyn GpuInventory>,
+    /// Makes the driver of a control daemon.
+    pub daemons: Arc<DaemonDriver>,
+    /// Other processes.
+    pub proc: Proc,
+}

@@ -1,0 +1,134 @@
+//! One node's day: units, shares that hold, a new config with pods running, and our own death.
+
+mod scenes;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use mpshare_testkit::fakekubelet::{Phase, PodHandle};
+use mpshare_testkit::simnode::{NODE, Setup, SimNode};
+
+use crate::screen::{Form, Screen};
+
+/// How the story is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Leave the node up afterwards, until Ctrl-C, with a kubeconfig for `kubectl`.
+    #[arg(long)]
+    keep: bool,
+    /// Print one JSON document instead.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How long anything may take before it counts as not seen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Tells the story.
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let form = if args.json { Form::Json } else { Form::Text };
+    let mut screen = Screen::new(form);
+    let mut story = Story { node: SimNode::start(Setup::two_cards()).await?, pods: Vec::new() };
+    let told = tokio::select! {
+        told = scenes::all(&mut story, &mut screen) => told,
+        _ = tokio::signal::ctrl_c() => false,
+    };
+    let passed = screen.finish();
+    if args.keep {
+        keep(&story.node).await;
+    } else if !(told && passed) {
+        show_logs(&story.node);
+    }
+    drop(story);
+    ensure!(told && passed, "not every step was seen");
+    Ok(())
+}
+
+/// The node and the pods on it.
+pub(crate) struct Story {
+    pub node: SimNode,
+    pub pods: Vec<PodHandle>,
+}
+
+impl Story {
+    /// The handle of a pod that the scheduler has given to the kubelet.
+    pub(crate) async fn pod(&self, name: &str) -> Result<PodHandle> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let object = self.node.kube().get("pods", "default", name);
+            let uid = object.as_ref().and_then(|pod| pod["metadata"]["uid"].as_str());
+            if let Some(pod) = uid.and_then(|uid| self.node.kubelet().pod(uid)) {
+                return Ok(pod);
+            }
+            ensure!(Instant::now() < until, "pod `{name}` didn't reach the kubelet");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Waits until a pod runs and its program has written `text`.
+    pub(crate) async fn running(&mut self, name: &str, text: &str) -> Result<PodHandle> {
+        let pod = self.pod(name).await?;
+        pod.wait_phase(Phase::Running, PATIENCE).await?;
+        self.wait_for(&format!("`{text}` in the log of `{name}`"), || {
+            pod.log("cuda-app").contains(text)
+        })
+        .await?;
+        self.pods.push(pod.clone());
+        Ok(pod)
+    }
+
+    /// Waits for a fact.
+    pub(crate) async fn wait_for(&self, what: &str, fact: impl Fn() -> bool) -> Result<()> {
+        let until = Instant::now() + PATIENCE;
+        while !fact() {
+            ensure!(Instant::now() < until, "{what}: not within {PATIENCE:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// What `kubectl describe node` shows: capacity and allocatable.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let node = self.node.kube().get("nodes", "", NODE).unwrap_or_default();
+        let count = |part: &str| {
+            let text = node["status"][part]["nvidia.com/gpu"].as_str();
+            text.and_then(|text| text.parse().ok()).unwrap_or(0)
+        };
+        (count("capacity"), count("allocatable"))
+    }
+
+    /// Every CUDA client's PID, if all pods' containers still run without a restart.
+    pub(crate) fn clients(&self) -> Result<Vec<u32>> {
+        let mut pids = Vec::new();
+        for pod in &self.pods {
+            let status = pod.status();
+            for (name, container) in &status.containers {
+                ensure!(container.restarts == 0, "`{}/{name}` was restarted", pod.spec().name);
+            }
+            let pid = status.pid();
+            pids.push(pid.ok_or_else(|| anyhow::anyhow!("`{}` has ended", pod.spec().name))?);
+        }
+        Ok(pids)
+    }
+}
+
+async fn keep(node: &SimNode) {
+    println!("\nThe node stays up until Ctrl-C. Look at it:");
+    println!("  export KUBECONFIG={}", node.kubeconfig().display());
+    println!("  kubectl get pods; kubectl describe node {NODE}");
+    println!("  kubectl label node {NODE} nvidia.com/device-plugin.config=mps-2x --overwrite");
+    println!("  status and logs are in {}", node.path().display());
+    // A signal that can't be waited for ends the wait.
+    drop(tokio::signal::ctrl_c().await);
+}
+
+fn show_logs(node: &SimNode) {
+    for role in mpshare_testkit::simnode::Role::ALL {
+        let log = std::fs::read_to_string(node.log(role)).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        eprintln!("\n--- last lines of {role}");
+        for line in lines.iter().skip(lines.len().saturating_sub(20)) {
+            eprintln!("{line}");
+        }
+    }
+}

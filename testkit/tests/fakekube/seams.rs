@@ -1,0 +1,93 @@
+//! The seams: admission and container logs.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use kube::ResourceExt;
+use kube::api::{LogParams, PostParams};
+use mpshare_testkit::fakekube::{
+    Admission, ApiError, Follow, LogRequest, Operation, PodLogs, Review,
+};
+use serde_json::{Value, json};
+
+use super::{config_map, pod_on, pods, refusal, start, typed};
+
+/// Labels new pods and refuses those that are called `bad`.
+struct Gate;
+
+impl Admission for Gate {
+    fn review(&self, review: Review) -> BoxFuture<'_, Result<Option<Value>, ApiError>> {
+        async move {
+            if review.resource.plural != "pods" || review.operation != Operation::Create {
+                return Ok(None);
+            }
+            if review.name == "bad" {
+                return Err(ApiError::new(403, "Forbidden", "no"));
+            }
+            let mut object = review.object;
+            assert_eq!(object["metadata"].get("uid"), None, "not given out yet");
+            object["metadata"]["labels"] = json!({"seen": "yes"});
+            Ok(Some(object))
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test]
+async fn an_admission_hook_changes_and_refuses_writes() {
+    let kube = start().await;
+    kube.set_admission(Arc::new(Gate));
+    let api = pods(&kube);
+    let params = PostParams::default();
+    let made = api
+        .create(&params, &typed(super::pod("good")))
+        .await
+        .unwrap();
+    assert_eq!(made.labels()["seen"], "yes");
+    let refused = api.create(&params, &typed(super::pod("bad"))).await;
+    assert_eq!(refusal(refused), (403, "Forbidden".to_owned()));
+    kube.create(config_map("bad", "1")).await.unwrap();
+}
+
+/// Says what it was asked for.
+pub(crate) struct Echo;
+
+impl PodLogs for Echo {
+    fn open(
+        &self,
+        request: LogRequest,
+    ) -> BoxFuture<'_, Result<BoxStream<'static, Bytes>, ApiError>> {
+        let follow = request.follow == Follow::UntilEnd;
+        let lines = vec![
+            Bytes::from(format!(
+                "{}/{} says hello\n",
+                request.pod, request.container
+            )),
+            Bytes::from(format!("tail {:?} follow {follow}\n", request.tail_lines)),
+        ];
+        async move { Ok(futures::stream::iter(lines).boxed()) }.boxed()
+    }
+}
+
+#[tokio::test]
+async fn logs_come_from_the_provider() {
+    let kube = start().await;
+    kube.create(pod_on("a", "n1")).await.unwrap();
+    let api = pods(&kube);
+    assert_eq!(refusal(api.logs("a", &LogParams::default()).await).0, 503);
+    kube.set_logs(Arc::new(Echo));
+    let params = LogParams {
+        tail_lines: Some(3),
+        ..LogParams::default()
+    };
+    let text = api.logs("a", &params).await.unwrap();
+    assert_eq!(text, "a/main says hello\ntail Some(3) follow false\n");
+    let wrong = LogParams {
+        container: Some("none".to_owned()),
+        ..LogParams::default()
+    };
+    assert_eq!(refusal(api.logs("a", &wrong).await).0, 400);
+}
