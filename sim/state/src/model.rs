@@ -18,6 +18,8 @@ pub struct SimState {
     pub faults: Faults,
     /// Counts up; gives events and server numbers an order.
     pub sequence: u64,
+    /// The PID namespace that the PIDs in here are of (an inode); `None` is the reader's own.
+    pub pid_namespace: Option<u64>,
 }
 
 impl Default for SimState {
@@ -31,6 +33,7 @@ impl Default for SimState {
             processes: Vec::new(),
             faults: Faults::default(),
             sequence: 0,
+            pid_namespace: None,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! A process identity that survives PID reuse: the PID with its start time.
 
+use std::os::unix::fs::MetadataExt;
+
 use serde::{Deserialize, Serialize};
 
 /// A PID together with the kernel's start time of that process (field 22 of `/proc/PID/stat`).
@@ -35,6 +37,12 @@ impl ProcId {
     pub fn is_alive(self) -> bool {
         Self::of(self.pid) == Some(self)
     }
+}
+
+/// The inode of this process's PID namespace.
+pub fn own_namespace() -> Option<u64> {
+    let file = std::fs::metadata("/proc/self/ns/pid").ok()?;
+    Some(file.ino())
 }
 
 #[cfg(test)]

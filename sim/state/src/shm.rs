@@ -38,10 +38,13 @@ impl Drop for Segment {
 /// Whether the segment of process `pid`, whoever's it is, can be seen from here.
 pub fn is_visible(pid: i32) -> bool {
     let suffix = format!(".{pid}.1");
-    let Ok(entries) = fs::read_dir(dir()) else { return false };
+    let Ok(entries) = fs::read_dir(dir()) else {
+        return false;
+    };
     entries.flatten().any(|entry| {
         let name = entry.file_name();
-        name.to_str().is_some_and(|name| name.starts_with("cuda.shm.") && name.ends_with(&suffix))
+        name.to_str()
+            .is_some_and(|name| name.starts_with("cuda.shm.") && name.ends_with(&suffix))
     })
 }
 

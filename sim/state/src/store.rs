@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
-use crate::{ProcessKind, SimState};
+use crate::{ProcessKind, SimState, proc_id};
 
 /// The environment variable that names the directory of the simulated node.
 pub const SIM_DIR_ENV: &str = "MPSHARE_SIM_DIR";
@@ -64,7 +64,10 @@ impl Store {
         let lock = store.lock()?;
         lock.set_permissions(fs::Permissions::from_mode(0o666))
             .map_err(|source| store.io(&store.dir, source))?;
-        store.write(state)?;
+        store.write(&SimState {
+            pid_namespace: proc_id::own_namespace(),
+            ..state.clone()
+        })?;
         drop(lock);
         Ok(store)
     }
@@ -131,8 +134,12 @@ impl Store {
     }
 }
 
-/// A dead process holds no memory; a dead MPS server is out of FAULT.
+/// A dead process holds no memory; a dead MPS server is out of FAULT. A reader in another PID
+/// namespace, a container say, can't tell who is dead and leaves that to others.
 fn prune_dead(state: &mut SimState) {
+    if state.pid_namespace.is_some() && state.pid_namespace != proc_id::own_namespace() {
+        return;
+    }
     state.processes.retain(|process| process.id.is_alive());
     let servers: Vec<i32> = state
         .processes
@@ -151,10 +158,8 @@ mod tests {
     use super::*;
     use crate::{ProcId, SimProcess};
 
-    #[test]
-    fn a_dead_process_frees_its_memory_at_the_next_read() {
-        let dir = std::env::temp_dir().join(format!("mpshare-sim-store-{}", std::process::id()));
-        let dead = SimProcess {
+    fn dead() -> SimProcess {
+        SimProcess {
             id: ProcId {
                 pid: 1,
                 start: u64::MAX,
@@ -167,13 +172,29 @@ mod tests {
             limit_mib: None,
             percent_tenths: 1000,
             sticky_error: None,
-        };
+        }
+    }
+
+    #[test]
+    fn a_dead_process_frees_its_memory_at_the_next_read() {
+        let dir = std::env::temp_dir().join(format!("mpshare-sim-store-{}", std::process::id()));
         let state = SimState {
-            processes: vec![dead],
+            processes: vec![dead()],
             ..SimState::default()
         };
         let store = Store::create(&dir, &state).unwrap();
         assert_eq!(store.read().unwrap().processes, []);
         fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_reader_in_another_pid_namespace_takes_nobody_for_dead() {
+        let mut state = SimState {
+            processes: vec![dead()],
+            pid_namespace: Some(1),
+            ..SimState::default()
+        };
+        prune_dead(&mut state);
+        assert_eq!(state.processes, [dead()]);
     }
 }

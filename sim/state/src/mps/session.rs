@@ -8,6 +8,7 @@ use super::{
     Accepted, AttachError, AttachRequest, Event, Hello, PinnedLimit, Refusal, Reply,
     effective_limits, visible_devices,
 };
+use crate::ProcId;
 use crate::mps::Percent;
 use crate::wire::{Packets, Polled};
 
@@ -132,6 +133,16 @@ impl Session {
     /// PID of this process as the server sees it; 0 when the server can't see it.
     pub fn client(&self) -> i32 {
         self.client
+    }
+
+    /// This process under the PID that the server sees: what a client in a container must register
+    /// its contexts under, for readers outside of it.
+    pub fn process(&self) -> ProcId {
+        let me = ProcId::current();
+        match self.client {
+            0 => me,
+            pid => ProcId { pid, ..me },
+        }
     }
 
     /// The active thread percentage in force, in tenths (1000 = 100 %).
