@@ -24,7 +24,11 @@ pub(crate) fn check(
     if status.state != GpuState::Ready {
         let why = status.reason.as_ref().map(|reason| reason.message.clone());
         let state = status.state.to_string();
-        return Err(not_ready(share, &state, why.unwrap_or_else(|| "no reason given".into())));
+        return Err(not_ready(
+            share,
+            &state,
+            why.unwrap_or_else(|| "no reason given".into()),
+        ));
     }
     match (share.mode, &status.daemon) {
         (Mode::Mps, Some(daemon)) => {
@@ -52,7 +56,11 @@ fn check_daemon(
     let pipe = Path::new(&daemon.pipe_directory);
     let expected = pipe_directory(share);
     if !pipe.ends_with(&expected) {
-        let why = format!("its daemon is in `{}`, not in `{}`", pipe.display(), expected.display());
+        let why = format!(
+            "its daemon is in `{}`, not in `{}`",
+            pipe.display(),
+            expected.display()
+        );
         return Err(not_ready(share, "moving", why));
     }
     let limits = daemon.limits.and_then(LimitsStatus::limits);
@@ -120,7 +128,9 @@ mod tests {
     use mpshare_api::status::{ClientStatus, ReasonText};
 
     fn checked(share: &LiveShare, status: &GpuStatus) -> Result<(), Reason> {
-        check(share, &["pod-a".into()], Some(status), |_| DaemonLife::Alive)
+        check(share, &["pod-a".into()], Some(status), |_| {
+            DaemonLife::Alive
+        })
     }
 
     fn one_unit() -> LiveShare {
@@ -145,7 +155,10 @@ mod tests {
             ..ready(0, "x")
         };
         let error = checked(&one_unit(), &status).unwrap_err().to_string();
-        assert!(error.contains("Fault") && error.contains("Xid 79"), "{error}");
+        assert!(
+            error.contains("Fault") && error.contains("Xid 79"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -153,7 +166,10 @@ mod tests {
         let larger = share(&[unit(0, 0)], 7681, 500);
         assert!(matches!(
             checked(&larger, &ready(0, "x")),
-            Err(Reason::LimitsNotVerified { verified: Some(_), .. })
+            Err(Reason::LimitsNotVerified {
+                verified: Some(_),
+                ..
+            })
         ));
         let faster = share(&[unit(0, 0)], 7680, 501);
         assert!(checked(&faster, &ready(0, "x")).is_err());
@@ -178,8 +194,13 @@ mod tests {
     fn a_daemon_in_another_directory_is_not_the_one_that_the_container_will_meet() {
         let mut status = ready(0, "x");
         let daemon = status.daemon.as_mut().unwrap();
-        daemon.pipe_directory = daemon.pipe_directory.replace("nvidia.com/gpu", "nvidia.com/old");
-        assert!(matches!(checked(&one_unit(), &status), Err(Reason::GpuNotReady { .. })));
+        daemon.pipe_directory = daemon
+            .pipe_directory
+            .replace("nvidia.com/gpu", "nvidia.com/old");
+        assert!(matches!(
+            checked(&one_unit(), &status),
+            Err(Reason::GpuNotReady { .. })
+        ));
     }
 
     #[test]

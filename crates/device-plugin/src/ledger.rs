@@ -4,8 +4,8 @@
 //! moment forgets no share. Whether a share is still held is decided by [`reconcile`].
 
 mod file;
-mod reconcile;
 mod rebuild;
+mod reconcile;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -91,7 +91,11 @@ pub(crate) fn granted(
     clients: &Clients,
     now: Instant,
 ) -> Vec<Record> {
-    let taken: Vec<DeviceId> = grant.shares.iter().flat_map(|share| share.ids.clone()).collect();
+    let taken: Vec<DeviceId> = grant
+        .shares
+        .iter()
+        .flat_map(|share| share.ids.clone())
+        .collect();
     let stay = records.iter().filter_map(|record| {
         let share = record.share.without(&taken)?;
         Some(Record {
@@ -142,7 +146,10 @@ mod tests {
 
     #[test]
     fn a_new_owner_of_an_id_remembers_the_pod_that_had_it() {
-        let before = [record(&[unit(0, 0)], "pod-a"), record(&[unit(0, 1)], "pod-b")];
+        let before = [
+            record(&[unit(0, 0)], "pod-a"),
+            record(&[unit(0, 1)], "pod-b"),
+        ];
         let after = regrant(&before, &Clients::default());
         assert_eq!(after.len(), 2);
         assert_eq!(after[0], before[1]);

@@ -1,1 +1,115 @@
-//! See ARCHITECTURE.md.
+//! The device plugin role: offers a node's GPU shares to the kubelet and says what each container
+//! gets.
+//!
+//! It needs no driver library and no privileges: the cards are the ones that the supervisor
+//! reports, and what they should offer follows from the config by [`mpshare_core::plan()`]. It is
+//! the one writer of `allocations.json`. What the Kubernetes API says is no business of this role.
+//!
+//! | module | idea |
+//! |---|---|
+//! | `options` | where files are, how long things take |
+//! | `view` | config and report, as others write them |
+//! | `ledger` | who was given what, and whether it is still held |
+//! | `units` | which device list the kubelet should have |
+//! | `gate` | whether a container may start |
+//! | `response` | what a container is given |
+//! | `node` | all that is known, and answers from it |
+//! | `server`, `registration` | the gRPC service of a resource and its life at the kubelet |
+//! | `holders`, `directory`, `control_lock` | looks at the kubelet, at files, at daemons |
+//! | `publisher` | lists to their servers |
+
+mod activity;
+mod control_lock;
+mod directory;
+mod gate;
+mod holders;
+mod ledger;
+mod node;
+mod options;
+mod problem;
+mod publisher;
+mod registration;
+mod response;
+mod server;
+#[cfg(test)]
+mod testing;
+mod units;
+mod view;
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use inotify::WatchMask;
+use mpshare_kubelet::device_plugin::KUBELET_SOCKET_NAME;
+use mpshare_kubelet::socket::ConnectError;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::directory::{Directory, IfMissing};
+use crate::node::Node;
+use crate::publisher::Publisher;
+
+pub use crate::options::{Options, Timings};
+
+/// The role can't work at all. Everything that may pass is retried instead.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The pod resources socket's path can't be used.
+    #[error("pod resources socket can't be used")]
+    PodResources(#[from] ConnectError),
+}
+
+/// Runs the role until `shutdown`. Has to be called inside a tokio runtime.
+pub async fn run(options: Options, shutdown: CancellationToken) -> Result<(), Error> {
+    let node = Arc::new(Node::start(options, Instant::now()));
+    let resend = Arc::new(Notify::new());
+    let sockets = watch::Sender::new(());
+    // Dropped with this future, so that nothing outlives it.
+    let guard = shutdown.child_token().drop_guard();
+    let publisher = Publisher::new(
+        Arc::clone(&node),
+        sockets.subscribe(),
+        guard.token().clone(),
+    );
+    let (root, plugins) = (files(&node), plugin_sockets(&node));
+    tokio::select! {
+        () = publisher.run(Arc::clone(&resend)) => Ok(()),
+        () = root.follow(|| node.refresh(Instant::now())) => Ok(()),
+        () = plugins.follow(|| { sockets.send_replace(()); }) => Ok(()),
+        ended = holders::follow(Arc::clone(&node), resend) => Ok(ended?),
+    }
+}
+
+/// The MPS root: what config-manager and supervisor write.
+fn files(node: &Node) -> Directory {
+    Directory {
+        path: node.options().mps_root.clone(),
+        if_missing: IfMissing::Create,
+        // Not at a file's creation: what counts is complete content.
+        mask: WatchMask::CLOSE_WRITE
+            | WatchMask::MOVED_TO
+            | WatchMask::MOVED_FROM
+            | WatchMask::DELETE,
+        is_of_interest: |name| {
+            ["config.yaml", "status.json", "allocations.json"]
+                .iter()
+                .any(|file| OsStr::new(file) == name)
+        },
+        recheck: node.options().timings.recheck,
+    }
+}
+
+/// Where the kubelet and its plugins listen.
+fn plugin_sockets(node: &Node) -> Directory {
+    Directory {
+        path: node.options().plugins_dir.clone(),
+        if_missing: IfMissing::Wait,
+        mask: WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::MOVED_FROM | WatchMask::DELETE,
+        is_of_interest: |name| {
+            let name = name.to_string_lossy();
+            name == KUBELET_SOCKET_NAME || name.starts_with(registration::SOCKET_PREFIX)
+        },
+        recheck: node.options().timings.recheck,
+    }
+}

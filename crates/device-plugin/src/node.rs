@@ -7,6 +7,7 @@
 mod answers;
 mod start;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -66,7 +67,7 @@ pub(crate) struct Seen {
     /// When to look again.
     pub(crate) pace: Pace,
     /// Ids that only the kubelet's checkpoint has.
-    pub(crate) checkpoint_only: std::collections::BTreeSet<String>,
+    pub(crate) checkpoint_only: BTreeSet<String>,
 }
 
 impl Node {
@@ -130,7 +131,6 @@ impl Node {
         let footing = state.footing;
         let outcome = self.take_evidence(&mut state, listed, now);
         if state.ledger.records() != before || state.footing != footing {
-            state.replan();
             self.changed.send_replace(());
         }
         Seen {
@@ -170,6 +170,7 @@ impl Node {
         }
         let written = state.ledger.replace(outcome.records.clone());
         state.note_write(written);
+        state.replan();
         outcome
     }
 
@@ -256,7 +257,10 @@ impl State {
 fn log_changes(former: &View, view: &View) {
     let config = |view: &View| view.config.as_ref().map(|config| config.name.clone());
     if former.config != view.config {
-        tracing::info!(config = config(view).unwrap_or_default(), "config taken over");
+        tracing::info!(
+            config = config(view).unwrap_or_default(),
+            "config taken over"
+        );
     }
     for problem in view.problems() {
         if !former.problems().any(|known| known == problem) {

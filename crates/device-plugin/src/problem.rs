@@ -4,11 +4,12 @@ use std::error::Error;
 
 /// An error with its causes, from the outermost in.
 pub(crate) fn sentence(error: &dyn Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
     let mut sentence = error.to_string();
-    for cause in causes {
+    let mut next = error.source();
+    while let Some(cause) = next {
         sentence.push_str(": ");
         sentence.push_str(&cause.to_string());
+        next = cause.source();
     }
     sentence
 }

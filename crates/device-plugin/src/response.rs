@@ -16,8 +16,12 @@ use mpshare_kubelet::device_plugin::{CdiDevice, ContainerAllocateResponse, Devic
 const VOLUME_MOUNTS: &str = "/var/run/nvidia-container-devices";
 
 /// Nodes beside the cards' own; those of them that exist are passed.
-pub(crate) const CONTROL_NODES: [&str; 4] =
-    ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"];
+pub(crate) const CONTROL_NODES: [&str; 4] = [
+    "nvidiactl",
+    "nvidia-uvm",
+    "nvidia-uvm-tools",
+    "nvidia-modeset",
+];
 
 /// Host paths of a card's daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +84,10 @@ fn join_daemon(answer: &mut ContainerAllocateResponse, share: &LiveShare, daemon
     answer.envs.extend([
         (ENV_PIPE_DIRECTORY.to_owned(), pipe.clone()),
         (ENV_MEMORY_LIMIT.to_owned(), memory),
-        (ENV_THREAD_PERCENTAGE.to_owned(), share.share.percent.to_string()),
+        (
+            ENV_THREAD_PERCENTAGE.to_owned(),
+            share.share.percent.to_string(),
+        ),
     ]);
     answer.mounts.extend([
         // Clients connect through a read-only mount all the same, and can't remove the sockets.
@@ -95,14 +102,18 @@ fn name_cards(
     cards: &[&Gpu],
     surroundings: &Surroundings<'_>,
 ) {
-    let names = cards.iter().map(|gpu| name(gpu, surroundings.plugin.device_ids));
+    let names = cards
+        .iter()
+        .map(|gpu| name(gpu, surroundings.plugin.device_ids));
     let cdi = |name: String| format!("{}={name}", surroundings.cdi_kind);
     match strategy {
         DeviceListStrategy::Envvar => {
             answer.envs.insert(ENV_NVIDIA_DEVICES.into(), joined(names));
         }
         DeviceListStrategy::VolumeMounts => {
-            answer.envs.insert(ENV_NVIDIA_DEVICES.into(), VOLUME_MOUNTS.into());
+            answer
+                .envs
+                .insert(ENV_NVIDIA_DEVICES.into(), VOLUME_MOUNTS.into());
             answer.mounts.extend(names.map(|name| {
                 let path = format!("{VOLUME_MOUNTS}/{name}");
                 mount(&path, Path::new("/dev/null"), Access::ReadWrite)
@@ -153,7 +164,10 @@ fn mount(container: &str, host: &Path, access: Access) -> Mount {
 
 fn device_nodes(cards: &[&Gpu], surroundings: &Surroundings<'_>) -> Vec<DeviceSpec> {
     let of_cards = cards.iter().map(|gpu| format!("nvidia{}", gpu.minor));
-    let shared = surroundings.control_nodes.iter().map(|name| (*name).to_owned());
+    let shared = surroundings
+        .control_nodes
+        .iter()
+        .map(|name| (*name).to_owned());
     // Sorted, and each once.
     let nodes: BTreeMap<String, DeviceSpec> = of_cards
         .chain(shared)

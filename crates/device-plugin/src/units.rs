@@ -59,9 +59,7 @@ enum Standing {
     Verified,
     /// The plan has moved on and the supervisor is following: what was on offer stays so for a
     /// moment. `Allocate` already decides by the new plan, and containers wait before they start.
-    Settling {
-        since: Instant,
-    },
+    Settling { since: Instant },
     /// Not on offer.
     Down,
 }
@@ -103,7 +101,10 @@ impl Offers {
         let judged = |(uuid, card): (&GpuUuid, &Card)| {
             let state = status.and_then(|status| status.gpu(uuid.as_str()));
             let is_bad = state.is_some_and(|gpu| {
-                matches!(gpu.state, GpuState::Absent | GpuState::Fault | GpuState::Refused)
+                matches!(
+                    gpu.state,
+                    GpuState::Absent | GpuState::Fault | GpuState::Refused
+                )
             });
             card.standing == Standing::Verified || is_bad
         };
@@ -115,7 +116,12 @@ impl Offers {
 pub(crate) fn decide(former: &Offers, inputs: &Inputs<'_>, now: Instant) -> Decision {
     let plans = inputs.plan.iter().flat_map(|plan| &plan.gpus);
     let cards: BTreeMap<GpuUuid, Card> = plans
-        .map(|plan| (plan.gpu.clone(), card(former.cards.get(&plan.gpu), plan, inputs, now)))
+        .map(|plan| {
+            (
+                plan.gpu.clone(),
+                card(former.cards.get(&plan.gpu), plan, inputs, now),
+            )
+        })
         .collect();
     let mut lists = wanted(former, &cards, inputs);
     let mut again: Vec<Instant> = Vec::new();
@@ -209,8 +215,16 @@ fn wanted(
         let list = lists.entry(resource.clone()).or_default();
         list.insert(id.clone(), offered);
     };
-    for unit in inputs.plan.iter().flat_map(|plan| &plan.gpus).flat_map(|gpu| &gpu.units) {
-        let before = former.lists.get(&unit.resource).and_then(|list| list.get(&unit.id));
+    for unit in inputs
+        .plan
+        .iter()
+        .flat_map(|plan| &plan.gpus)
+        .flat_map(|gpu| &gpu.units)
+    {
+        let before = former
+            .lists
+            .get(&unit.resource)
+            .and_then(|list| list.get(&unit.id));
         let health = match unit.state {
             UnitState::Held => held_health(gpu_status(inputs, unit.id.gpu())),
             UnitState::Free => free_health(cards.get(unit.id.gpu()), before),
@@ -221,7 +235,11 @@ fn wanted(
     let is_planned = |gpu: &GpuUuid| inputs.plan.is_some_and(|plan| plan.gpu(gpu).is_some());
     for live in inputs.live.iter().filter(|live| !is_planned(&live.gpu)) {
         for id in &live.ids {
-            add(&live.resource, id, held_health(gpu_status(inputs, &live.gpu)));
+            add(
+                &live.resource,
+                id,
+                held_health(gpu_status(inputs, &live.gpu)),
+            );
         }
     }
     lists

@@ -117,12 +117,18 @@ mod tests {
         fs::write(root.config(), "{").unwrap();
         let damaged = View::read(&root, &good);
         assert_eq!(damaged.config, good.config);
-        assert!(matches!(damaged.config_problem, Some(Reason::ConfigMissing { .. })));
+        assert!(matches!(
+            damaged.config_problem,
+            Some(Reason::ConfigMissing { .. })
+        ));
 
         write_config(&root, "typo", "sharing: {mps: {resource: []}}");
         let refused = View::read(&root, &damaged);
         assert_eq!(refused.config, good.config);
-        assert!(matches!(refused.config_problem, Some(Reason::ConfigInvalid { .. })));
+        assert!(matches!(
+            refused.config_problem,
+            Some(Reason::ConfigInvalid { .. })
+        ));
 
         write_config(&root, "mps-4x", &shared_config(4));
         let next = View::read(&root, &refused);
@@ -144,7 +150,10 @@ mod tests {
         mpshare_api::write_document(&root.status(), &nonsense).unwrap();
         let damaged = View::read(&root, &good);
         assert_eq!(damaged.status, None);
-        assert!(matches!(damaged.status_problem, Some(Reason::StatusMissing { .. })));
+        assert!(matches!(
+            damaged.status_problem,
+            Some(Reason::StatusMissing { .. })
+        ));
         assert_eq!(damaged.inventory, good.inventory);
     }
 }

@@ -57,7 +57,10 @@ impl Ledger {
 
     /// The shares of all records.
     pub(crate) fn live(&self) -> Vec<LiveShare> {
-        self.records.iter().map(|record| record.share.clone()).collect()
+        self.records
+            .iter()
+            .map(|record| record.share.clone())
+            .collect()
     }
 
     /// Puts a grant in force, on disk first. After an error nothing has changed.
@@ -155,7 +158,11 @@ mod tests {
         let (mut ledger, origin) = Ledger::load(path, Instant::now());
         assert!(matches!(origin, Origin::Damaged(_)));
         let grant = one_unit(&ledger, 0);
-        assert!(ledger.commit(&grant, &Clients::default(), Instant::now()).is_err());
+        assert!(
+            ledger
+                .commit(&grant, &Clients::default(), Instant::now())
+                .is_err()
+        );
         assert_eq!(ledger.records(), []);
     }
 
@@ -165,7 +172,9 @@ mod tests {
         let path = dir.path().join("allocations.json");
         let (mut ledger, _) = Ledger::load(path.clone(), Instant::now());
         let grant = one_unit(&ledger, 0);
-        ledger.commit(&grant, &Clients::default(), Instant::now()).unwrap();
+        ledger
+            .commit(&grant, &Clients::default(), Instant::now())
+            .unwrap();
         fs::remove_file(&path).unwrap();
         ledger.keep_file().unwrap();
         assert_eq!(Ledger::load(path, Instant::now()).0.live(), grant.live);

@@ -75,7 +75,10 @@ pub(super) fn share_of(
     let envs = &entry.reply.envs;
     let is_whole = ids.iter().all(|id| *id == DeviceId::whole(gpu.clone()));
     let (mode, share) = if let Some(limit) = envs.get(ENV_MEMORY_LIMIT) {
-        (Mode::Mps, limits(limit, envs.get(ENV_THREAD_PERCENTAGE)?, entry, ids)?)
+        (
+            Mode::Mps,
+            limits(limit, envs.get(ENV_THREAD_PERCENTAGE)?, entry, ids)?,
+        )
     } else if is_whole && !envs.contains_key(ENV_PIPE_DIRECTORY) {
         (Mode::Exclusive, whole(&gpu, inventory?)?)
     } else {
@@ -146,8 +149,7 @@ fn assumed(
 /// Those of `ids` that are ours and in no record, by card.
 fn unrecorded(ids: &BTreeSet<String>, records: &[Record]) -> BTreeMap<GpuUuid, Vec<DeviceId>> {
     let mut by_gpu: BTreeMap<GpuUuid, Vec<DeviceId>> = BTreeMap::new();
-    let is_recorded =
-        |id: &DeviceId| records.iter().any(|record| record.share.ids.contains(id));
+    let is_recorded = |id: &DeviceId| records.iter().any(|record| record.share.ids.contains(id));
     let ids = ids.iter().filter_map(|id| id.parse::<DeviceId>().ok());
     for id in ids.filter(|id| !is_recorded(id)) {
         by_gpu.entry(id.gpu().clone()).or_default().push(id);

@@ -79,7 +79,9 @@ fn is_over(record: &Record, evidence: &Evidence<'_>, now: Instant) -> bool {
     let is_listed = ids.any(|id| listed.contains(id.as_str()));
     let is_in_checkpoint = holders(record, evidence).next().is_some();
     let pods = record.former_pods.iter().chain(&record.pod_uid);
-    let has_processes = pods.into_iter().any(|uid| evidence.clients.has(&record.share, uid));
+    let has_processes = pods
+        .into_iter()
+        .any(|uid| evidence.clients.has(&record.share, uid));
     age >= evidence.admission && !is_listed && !is_in_checkpoint && !has_processes
 }
 
@@ -109,11 +111,15 @@ fn completed(record: &Record, evidence: &Evidence<'_>, now: Instant) -> Record {
             .map(|entry| &entry.pod_uid)
             .find(|uid| is_settled || !record.former_pods.contains(uid));
         record.pod_uid = uid.cloned();
-        record.former_pods.retain(|former| Some(former) != record.pod_uid.as_ref());
+        record
+            .former_pods
+            .retain(|former| Some(former) != record.pod_uid.as_ref());
     }
     if age >= FORMER_POD_KEPT {
         let share = &record.share;
-        record.former_pods.retain(|uid| evidence.clients.has(share, uid));
+        record
+            .former_pods
+            .retain(|uid| evidence.clients.has(share, uid));
     }
     if record.basis == Basis::Assumed {
         let told = holders(&record, evidence)

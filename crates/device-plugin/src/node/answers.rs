@@ -40,7 +40,12 @@ impl Drop for Call<'_> {
 
 impl Node {
     /// Picks `size` of the `available` ids; none where there is no good choice, which is legal.
-    pub(crate) fn prefer(&self, available: &[String], required: &[String], size: usize) -> Vec<String> {
+    pub(crate) fn prefer(
+        &self,
+        available: &[String],
+        required: &[String],
+        size: usize,
+    ) -> Vec<String> {
         let _call = Call::begin(self);
         let state = self.state();
         let (Some(plan), Some(config)) = (&state.plan, &state.view.config) else {
@@ -115,14 +120,20 @@ impl Node {
         let owners = state.owners(&self.options.plugins_dir, ids);
         let records: Vec<&Record> = state.ledger.records().iter().collect();
         let of_container = || records.iter().filter(|record| record.overlaps(ids));
-        if let Some(id) = ids.iter().find(|id| !of_container().any(|r| r.share.ids.contains(id))) {
+        if let Some(id) = ids
+            .iter()
+            .find(|id| !of_container().any(|r| r.share.ids.contains(id)))
+        {
             return Err(Reason::NotRecorded {
                 problem: format!("there is no record of `{id}`"),
             });
         }
         for record in of_container() {
             // A former owner that holds the ids now is the same pod: see `Record::former_pods`.
-            let former = record.former_pods.iter().filter(|uid| !owners.contains(uid));
+            let former = record
+                .former_pods
+                .iter()
+                .filter(|uid| !owners.contains(uid));
             let former: Vec<String> = former.cloned().collect();
             let status = state.gpu_status(&record.share);
             gate::check(&record.share, &former, status, |pipe| self.life(pipe))?;
@@ -133,7 +144,10 @@ impl Node {
     /// Learns which pods held `ids` until now, while the kubelet's checkpoint still says so.
     fn learn_owners(&self, state: &mut State, ids: &[DeviceId]) {
         let records = state.ledger.records();
-        if records.iter().any(|record| record.overlaps(ids) && record.pod_uid.is_none()) {
+        if records
+            .iter()
+            .any(|record| record.overlaps(ids) && record.pod_uid.is_none())
+        {
             self.take_evidence(state, None, Instant::now());
         }
     }
@@ -220,7 +234,8 @@ impl Node {
 
 impl State {
     fn gpu_status(&self, share: &LiveShare) -> Option<&GpuStatus> {
-        self.status().and_then(|status| status.gpu(share.gpu.as_str()))
+        self.status()
+            .and_then(|status| status.gpu(share.gpu.as_str()))
     }
 
     /// The daemon of a card that is ready at the plan's generation.
@@ -229,7 +244,10 @@ impl State {
         let plan = self.plan.as_ref()?.gpu(&share.gpu)?;
         let is_current =
             status.state == GpuState::Ready && status.generation == plan.generation.as_str();
-        status.daemon.as_ref().filter(|_| is_current && share.mode == Mode::Mps)
+        status
+            .daemon
+            .as_ref()
+            .filter(|_| is_current && share.mode == Mode::Mps)
     }
 
     /// UIDs of the pods that hold one of `ids` by the kubelet's checkpoint. It is written before
@@ -246,7 +264,8 @@ impl State {
 
 fn parsed(ids: &[String]) -> Result<Vec<DeviceId>, Reason> {
     let parse = |id: &String| {
-        id.parse().map_err(|_| Reason::UnknownDevice { id: id.clone() })
+        id.parse()
+            .map_err(|_| Reason::UnknownDevice { id: id.clone() })
     };
     ids.iter().map(parse).collect()
 }

@@ -40,7 +40,6 @@ impl Node {
         };
         let mut state = node.state();
         node.take_evidence(&mut state, None, now);
-        state.replan();
         drop(state);
         node
     }
@@ -53,7 +52,10 @@ fn log_origin(ledger: &Ledger, origin: &Origin) {
         }
         Origin::Nothing => tracing::info!("no allocations recorded yet"),
         Origin::Damaged(error) => {
-            tracing::warn!(problem = sentence(error), "allocations can't be used, rebuilding them");
+            tracing::warn!(
+                problem = sentence(error),
+                "allocations can't be used, rebuilding them"
+            );
         }
     }
 }

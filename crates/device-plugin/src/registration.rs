@@ -1,0 +1,118 @@
+//! The life of one resource at the kubelet: serve, register, notice that the kubelet is gone or
+//! new, and start over with a new listener.
+//!
+//! A kubelet deletes every socket of the directory when it starts (facts/kubernetes.md 1.1), and
+//! before 1.37 it loses the newer of two registrations when the older one's stream ends (1.3).
+//! So each registration has a listener of its own and is closed before the next one begins.
+
+mod retry;
+mod session;
+mod socket;
+
+pub(crate) use socket::PREFIX as SOCKET_PREFIX;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mpshare_core::ResourceName;
+use mpshare_kubelet::device_plugin::KUBELET_SOCKET_NAME;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::directory::{Identity, identity};
+use crate::node::Node;
+use crate::problem::Failures;
+use crate::server::Devices;
+
+use retry::Retry;
+use session::{End, Session};
+
+/// Between two registrations with one and the same kubelet: it has to notice the end of the
+/// first one's stream before the second begins.
+const SAME_KUBELET_PAUSE: Duration = Duration::from_millis(50);
+
+/// One resource and what its registration depends on.
+pub(crate) struct Resource {
+    /// What answers the kubelet.
+    pub(crate) node: Arc<Node>,
+    /// The name.
+    pub(crate) name: ResourceName,
+    /// Its device list.
+    pub(crate) devices: watch::Receiver<Devices>,
+    /// Fires when something changed in the sockets' directory.
+    pub(crate) sockets: watch::Receiver<()>,
+    /// The end of the role.
+    pub(crate) shutdown: CancellationToken,
+}
+
+impl Resource {
+    /// Keeps the resource registered while it has units, until the end of the role.
+    pub(crate) async fn keep_registered(mut self) {
+        let timings = self.node.options().timings;
+        let mut retry = Retry::new(timings.retry_first, timings.retry_longest);
+        let mut failures = Failures::default();
+        let mut last_kubelet = None;
+        while self.has_units().await {
+            self.sockets.mark_unchanged();
+            let Ok(kubelet) = identity(&self.kubelet_socket()) else {
+                self.wait_for_sockets(timings.recheck).await;
+                continue;
+            };
+            if last_kubelet != Some(kubelet) {
+                retry.reset();
+            }
+            let session = Session::open(&mut self, kubelet, &mut last_kubelet).await;
+            match session {
+                End::Shutdown => return,
+                End::Unwanted => {
+                    tracing::info!(resource = %self.name, "no units left, resource given up");
+                }
+                End::Lost(why) => {
+                    failures.over();
+                    retry.reset();
+                    tracing::info!(resource = %self.name, why, "registration ended");
+                    self.pause(SAME_KUBELET_PAUSE).await;
+                }
+                End::Failed(problem) => {
+                    if failures.is_news(&problem) {
+                        tracing::warn!(resource = %self.name, problem, "registration failed");
+                    }
+                    let pause = retry.next_pause();
+                    self.wait_for_sockets(pause).await;
+                }
+            }
+        }
+    }
+
+    fn kubelet_socket(&self) -> PathBuf {
+        self.node.options().plugins_dir.join(KUBELET_SOCKET_NAME)
+    }
+
+    /// Waits until there is something to register; false at the end of the role.
+    async fn has_units(&mut self) -> bool {
+        let shutdown = self.shutdown.clone();
+        tokio::select! {
+            () = shutdown.cancelled() => false,
+            found = self.devices.wait_for(|devices| !devices.is_empty()) => found.is_ok(),
+        }
+    }
+
+    async fn wait_for_sockets(&mut self, longest: Duration) {
+        tokio::select! {
+            () = self.shutdown.cancelled() => {}
+            _ = self.sockets.changed() => {}
+            () = tokio::time::sleep(longest) => {}
+        }
+    }
+
+    async fn pause(&self, pause: Duration) {
+        tokio::select! {
+            () = self.shutdown.cancelled() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// A kubelet's registration socket; a new kubelet has a new one.
+type Kubelet = Identity;

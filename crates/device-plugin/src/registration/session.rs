@@ -1,0 +1,195 @@
+//! One registration, from its listener to its end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mpshare_kubelet::device_plugin::{
+    DevicePluginServer, RegisterError, RegisterRequest, VERSION, register,
+};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+
+use super::{Kubelet, Resource, socket};
+use crate::directory::{Identity, identity};
+use crate::problem::sentence;
+use crate::server::{OPTIONS, Service, Streams};
+
+/// The kubelet gets this long to read the empty list before its stream ends.
+const LAST_LIST: Duration = Duration::from_millis(200);
+
+/// Calls under way get this long to be answered.
+const CLOSING: Duration = Duration::from_secs(1);
+
+/// How a registration ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The role ends.
+    Shutdown,
+    /// The resource has no units any more.
+    Unwanted,
+    /// It stood, and has to be made again.
+    Lost(&'static str),
+    /// It didn't come about.
+    Failed(String),
+}
+
+/// A server on a listener of its own.
+pub(super) struct Session {
+    socket: PathBuf,
+    identity: Option<Identity>,
+    streams: watch::Receiver<Streams>,
+    close: CancellationToken,
+    server: JoinHandle<Result<(), tonic::transport::Error>>,
+}
+
+impl Session {
+    /// Serves and registers with `kubelet`, and returns when that has ended. `registered` is
+    /// told which kubelet took the registration.
+    pub(super) async fn open(
+        resource: &mut Resource,
+        kubelet: Kubelet,
+        registered: &mut Option<Kubelet>,
+    ) -> End {
+        let directory = &resource.node.options().plugins_dir;
+        let name = socket::file_name(directory, &resource.name);
+        let mut session = match Self::serve(resource, directory.join(&name)) {
+            Ok(session) => session,
+            Err(error) => return End::Failed(sentence(&error)),
+        };
+        let end = match session.register(resource, name).await {
+            Ok(()) => {
+                *registered = Some(kubelet);
+                session.until_lost(resource, kubelet).await
+            }
+            Err(end) => end,
+        };
+        session.shut_down().await;
+        end
+    }
+
+    fn serve(resource: &Resource, path: PathBuf) -> std::io::Result<Self> {
+        let listener = socket::listen(&path)?;
+        let (counter, streams) = watch::channel(Streams::default());
+        let close = CancellationToken::new();
+        let service = DevicePluginServer::new(Service {
+            node: Arc::clone(&resource.node),
+            resource: resource.name.clone(),
+            devices: resource.devices.clone(),
+            streams: counter,
+            close: close.clone(),
+        });
+        let server = Server::builder().add_service(service);
+        let incoming = UnixListenerStream::new(listener);
+        let closed = close.clone().cancelled_owned();
+        Ok(Self {
+            identity: identity(&path).ok(),
+            socket: path,
+            streams,
+            close,
+            server: tokio::spawn(server.serve_with_incoming_shutdown(incoming, closed)),
+        })
+    }
+
+    async fn register(&mut self, resource: &mut Resource, endpoint: String) -> Result<(), End> {
+        let request = RegisterRequest {
+            version: VERSION.into(),
+            endpoint,
+            resource_name: resource.name.to_string(),
+            options: Some(OPTIONS),
+        };
+        let deadline = resource.node.options().timings.call;
+        let kubelet_socket = resource.kubelet_socket();
+        let shutdown = resource.shutdown.clone();
+        let answer = register(&kubelet_socket, request, deadline);
+        let answer: Result<(), RegisterError> = tokio::select! {
+            answer = answer => answer,
+            () = shutdown.cancelled() => return Err(End::Shutdown),
+            // The kubelet deletes our socket and then waits for somebody to listen there.
+            () = self.socket_gone(resource) => {
+                return Err(End::Failed("the socket was deleted while registering".into()));
+            }
+        };
+        answer.map_err(|error| End::Failed(sentence(&error)))?;
+        let units = resource.devices.borrow().len();
+        tracing::info!(resource = %resource.name, units, "registered with the kubelet");
+        Ok(())
+    }
+
+    async fn socket_gone(&self, resource: &mut Resource) {
+        while self.owns_socket() {
+            if resource.sockets.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn owns_socket(&self) -> bool {
+        self.identity.is_some() && identity(&self.socket).ok() == self.identity
+    }
+
+    async fn until_lost(&mut self, resource: &mut Resource, kubelet: Kubelet) -> End {
+        let first_stream = tokio::time::sleep(resource.node.options().timings.call);
+        tokio::pin!(first_stream);
+        loop {
+            let streams = *self.streams.borrow_and_update();
+            if streams.opened > 0 && streams.open == 0 {
+                return End::Lost("the kubelet closed the device list's stream");
+            }
+            if identity(&resource.kubelet_socket()).ok() != Some(kubelet) {
+                return End::Lost("the kubelet's socket is gone or new");
+            }
+            if !self.owns_socket() {
+                return End::Lost("the plugin's socket was deleted");
+            }
+            if resource.devices.borrow_and_update().is_empty() {
+                tokio::time::sleep(LAST_LIST).await;
+                return End::Unwanted;
+            }
+            tokio::select! {
+                () = resource.shutdown.cancelled() => return End::Shutdown,
+                changed = resource.devices.changed() => if changed.is_err() {
+                    return End::Shutdown;
+                },
+                _ = resource.sockets.changed() => {}
+                _ = self.streams.changed() => {}
+                () = &mut first_stream, if streams.opened == 0 => {
+                    return End::Lost("the kubelet opened no stream for the device list");
+                }
+                ended = &mut self.server => {
+                    return End::Failed(match ended {
+                        Ok(Ok(())) => "the server ended".into(),
+                        Ok(Err(error)) => sentence(&error),
+                        Err(error) => sentence(&error),
+                    });
+                }
+            }
+        }
+    }
+
+    async fn shut_down(mut self) {
+        self.close.cancel();
+        if !self.server.is_finished()
+            && tokio::time::timeout(CLOSING, &mut self.server)
+                .await
+                .is_err()
+        {
+            tracing::debug!("calls of the kubelet were cut off");
+        }
+        if self.owns_socket()
+            && let Err(error) = socket::remove(&self.socket)
+        {
+            tracing::debug!(problem = %error, "socket can't be removed");
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.close.cancel();
+        self.server.abort();
+    }
+}
