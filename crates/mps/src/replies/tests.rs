@@ -69,7 +69,10 @@ fn an_old_percentage_in_the_echo_is_seen_in_the_defaults() {
 #[test]
 fn a_reply_that_was_cut_off_is_unknown_and_not_fine() {
     // The echo taken for the sentinel: nothing is left.
-    assert!(matches!(applied(&[], tenths(500)), Err(ReplyError::Unknown(_))));
+    assert!(matches!(
+        applied(&[], tenths(500)),
+        Err(ReplyError::Unknown(_))
+    ));
     for reply in [&["7G"][..], &["50.0", "7G", "7G"], &["50.0", "x"]] {
         let answer = applied(&lines(reply), tenths(500));
         assert!(matches!(answer, Err(ReplyError::Unknown(_))), "{reply:?}");
@@ -122,13 +125,19 @@ fn the_empty_list_of_an_initializing_server_is_no_answer() {
     let reply = lines(&["11", "12", "ACTIVE"]);
     let clients = vec![Pid::new(11).unwrap(), Pid::new(12).unwrap()];
     assert_eq!(client_list_and_status(server(), &reply), Ok(clients));
-    assert_eq!(client_list_and_status(server(), &lines(&["FAULT"])), Ok(Vec::new()));
+    assert_eq!(
+        client_list_and_status(server(), &lines(&["FAULT"])),
+        Ok(Vec::new())
+    );
 }
 
 #[test]
 fn a_client_with_pid_zero_is_in_another_pid_namespace() {
     let reply = lines(&["11", "0"]);
-    assert_eq!(client_list(server(), &reply), Err(ReplyError::OtherPidNamespace));
+    assert_eq!(
+        client_list(server(), &reply),
+        Err(ReplyError::OtherPidNamespace)
+    );
 }
 
 #[test]
@@ -136,7 +145,10 @@ fn a_status_is_one_word() {
     let status = |word| server_status(server(), &lines(&[word]));
     assert_eq!(status("ACTIVE"), Ok(ServerStatus::Active));
     assert_eq!(status("FAULT"), Ok(ServerStatus::Fault));
-    assert_eq!(status("DRAINING"), Ok(ServerStatus::Other("DRAINING".to_owned())));
+    assert_eq!(
+        status("DRAINING"),
+        Ok(ServerStatus::Other("DRAINING".to_owned()))
+    );
     assert!(status("").is_err());
     assert!(status("active").is_err());
     assert!(server_status(server(), &[]).is_err());
@@ -159,10 +171,16 @@ fn limits_of_a_server_are_the_last_lines_whether_setting_echoes_or_not() {
 #[test]
 fn a_client_is_terminated_only_by_a_zero() {
     assert_eq!(terminated(server(), &lines(&["0"])), Ok(Ok(())));
-    assert_eq!(terminated(server(), &lines(&["1"])), Ok(Err("1".to_owned())));
+    assert_eq!(
+        terminated(server(), &lines(&["1"])),
+        Ok(Err("1".to_owned()))
+    );
     assert!(matches!(terminated(server(), &[]), Ok(Err(_))));
     let gone = lines(&["Server 7 not found", "Server 7 not found!", "1"]);
-    assert_eq!(terminated(server(), &gone), Err(ReplyError::NoSuchServer(server())));
+    assert_eq!(
+        terminated(server(), &gone),
+        Err(ReplyError::NoSuchServer(server()))
+    );
 }
 
 proptest! {

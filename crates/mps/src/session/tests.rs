@@ -63,9 +63,16 @@ fn an_answer_counts_even_if_the_front_end_hangs_afterwards() {
 #[test]
 fn a_front_end_that_reads_nothing_is_no_error() {
     let mut front_end = Command::new("sh");
-    front_end.args(["-c", "exec <&-; echo Cannot find MPS control daemon process >&2; exit 1"]);
+    front_end.args([
+        "-c",
+        "exec <&-; echo Cannot find MPS control daemon process >&2; exit 1",
+    ]);
     let commands = "get_server_list\n".repeat(10_000);
-    let exchange = exchange(front_end, &commands, Instant::now() + Duration::from_secs(20));
+    let exchange = exchange(
+        front_end,
+        &commands,
+        Instant::now() + Duration::from_secs(20),
+    );
     assert_eq!(outcome(&exchange.unwrap()), Outcome::NoDaemon);
 }
 
@@ -74,10 +81,17 @@ fn a_busy_daemon_is_asked_again_until_it_answers() {
     let mut left = 5;
     let session = || {
         left -= 1;
-        Ok::<_, Infallible>(if left == 0 { Outcome::NoDaemon } else { Outcome::Busy })
+        Ok::<_, Infallible>(if left == 0 {
+            Outcome::NoDaemon
+        } else {
+            Outcome::Busy
+        })
     };
     let deadline = Instant::now() + Duration::from_secs(20);
-    assert_eq!(until_answered(deadline, session), Ok((Outcome::NoDaemon, 5)));
+    assert_eq!(
+        until_answered(deadline, session),
+        Ok((Outcome::NoDaemon, 5))
+    );
 }
 
 #[test]
