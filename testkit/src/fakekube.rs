@@ -20,6 +20,7 @@
 //! ```
 
 mod admission;
+mod asked;
 mod changes;
 mod cluster;
 mod defaults;
@@ -29,6 +30,7 @@ mod event_form;
 mod fault;
 mod identity;
 mod inside;
+mod kinds;
 mod lifecycle;
 mod list;
 mod logs;
@@ -134,8 +136,18 @@ impl FakeKube {
     }
 
     /// A client for this server, with the namespace `default`.
+    ///
+    /// It is kube's own, which repeats requests answered with 429, 503 and 504 for a while before
+    /// it gives up; [`FakeKube::client_without_retries`] shows such answers at once.
     pub fn client(&self) -> anyhow::Result<kube::Client> {
         let config = kube::Config::new(self.url().parse()?);
+        Ok(kube::Client::try_from(config)?)
+    }
+
+    /// A client that passes every refusal on.
+    pub fn client_without_retries(&self) -> anyhow::Result<kube::Client> {
+        let mut config = kube::Config::new(self.url().parse()?);
+        config.default_retry = false;
         Ok(kube::Client::try_from(config)?)
     }
 

@@ -9,9 +9,10 @@ use tokio_util::sync::CancellationToken;
 use super::admission::{Admission, Review};
 use super::error::ApiError;
 use super::fault::Faults;
+use super::kinds::built_in;
 use super::logs::PodLogs;
 use super::object::Object;
-use super::resource::{ResourceType, Scope, built_in};
+use super::resource::{ResourceType, Scope};
 use super::store::{Key, Stale, Store, Write};
 
 /// How the running watches end when they are told to.

@@ -1,6 +1,6 @@
 //! Values that the server fills in when they are left out.
 //!
-//! Only those that somebody reads: a pod's phase, QoS class, grace period and requests, a
+//! Only those that somebody reads: a pod's phase, `QoS` class, grace period and requests, a
 //! namespace's phase and name label.
 
 use serde_json::{Map, Value, json};

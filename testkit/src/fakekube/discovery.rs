@@ -1,6 +1,6 @@
-//! What clients ask before they ask for objects: versions, groups, kinds, and enough OpenAPI.
+//! What clients ask before they ask for objects: versions, groups, kinds, and enough `OpenAPI`.
 //!
-//! kubectl reads OpenAPI only to learn whether the server checks fields itself
+//! kubectl reads `OpenAPI` only to learn whether the server checks fields itself
 //! (`fieldValidation`); with that parameter listed it sends objects without a schema at hand.
 
 use std::collections::{BTreeMap, BTreeSet};

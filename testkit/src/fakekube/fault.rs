@@ -69,8 +69,8 @@ pub enum Effect {
     Throttle(u32),
     /// It is answered after this time.
     Delay(Duration),
-    /// It takes effect, but the client gets 504 instead of the answer.
-    LoseReply,
+    /// It takes effect, but the client gets this HTTP code instead of the answer.
+    LoseReply(u16),
 }
 
 /// How often a fault strikes.
@@ -187,8 +187,8 @@ impl Faults {
                     outcome.delay += delay;
                     None
                 }
-                Effect::LoseReply => {
-                    outcome.lost_reply = Some(ApiError::from_code(504));
+                Effect::LoseReply(code) => {
+                    outcome.lost_reply = Some(ApiError::from_code(code));
                     None
                 }
                 Effect::Fail(code) => Some(ApiError::from_code(code)),

@@ -1,7 +1,7 @@
 //! The pod's own subresources: `binding`, `eviction` and `log`.
 //!
 //! Binding follows facts/kubernetes.md 6.9: one write sets the node, merges the Binding's
-//! annotations into the pod and sets PodScheduled; `uid` and `resourceVersion` are preconditions.
+//! annotations into the pod and sets `PodScheduled`; `uid` and `resourceVersion` are preconditions.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ pub(crate) async fn log(
     let container = container_name(&pod, asked.container.as_deref())?;
     let Some(provider) = cluster.logs() else {
         let why = format!("the server has no log provider for pod \"{}\"", target.name);
-        return Err(ApiError::new(503, "ServiceUnavailable", why));
+        return Err(ApiError::new(500, "InternalError", why));
     };
     let request = LogRequest {
         namespace: pod.namespace().to_owned(),

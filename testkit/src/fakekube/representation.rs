@@ -74,7 +74,7 @@ impl Form {
             Self::Metadata => partial(object),
             Self::Table(include) => {
                 let meta = json!({"resourceVersion": object.version_text()});
-                table::table(resource, meta, &[object], |o| {
+                table::table(resource, &meta, &[object], |o| {
                     included(include, resource, o)
                 })
             }
@@ -109,7 +109,7 @@ impl Form {
             }
             Self::Table(include) => {
                 let objects: Vec<&Object> = page.objects.iter().map(AsRef::as_ref).collect();
-                table::table(resource, metadata, &objects, |o| {
+                table::table(resource, &metadata, &objects, |o| {
                     included(include, resource, o)
                 })
             }
@@ -123,7 +123,7 @@ impl Form {
             Self::Metadata => retyped(bookmark, "PartialObjectMetadata"),
             Self::Table(_) => {
                 let metadata = bookmark.get("metadata").cloned().unwrap_or_default();
-                table::table(resource, metadata, &[], |_| Value::Null)
+                table::table(resource, &metadata, &[], |_| Value::Null)
             }
         }
     }

@@ -224,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    fn selects(selector: &str, labels: serde_json::Value) -> bool {
+    fn selects(selector: &str, labels: &serde_json::Value) -> bool {
         let object = Object::new(json!({"metadata": {"labels": labels}})).unwrap();
         LabelSelector::parse(selector).unwrap().matches(&object)
     }
@@ -246,7 +246,7 @@ mod tests {
             ("!a", false),
             ("!c", true),
         ] {
-            assert_eq!(selects(selector, labels.clone()), expected, "{selector}");
+            assert_eq!(selects(selector, &labels), expected, "{selector}");
         }
     }
 

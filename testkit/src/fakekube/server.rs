@@ -6,30 +6,30 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
+use super::asked::Asked;
 use super::cluster::{Cluster, Target};
 use super::discovery;
 use super::error::{ApiError, success};
 use super::event_form::to_served;
 use super::fault::Call;
-use super::lifecycle::DeleteOptions;
 use super::list::{self, Selection};
 use super::logs::Follow;
+use super::object::Object;
 use super::patch::Patch;
 use super::pod::{self, LogQuery};
 use super::query::Query;
-use super::representation::Form;
 use super::resource::StatusRule;
 use super::route::Route;
 use super::strategy::Part;
 use super::watch;
-use super::write::{self, Deleted, Keep};
+use super::write::{self, Deleted};
 
 /// The real server's limit is 3 MiB.
 const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -37,15 +37,6 @@ const MAX_BODY: usize = 3 * 1024 * 1024;
 /// The routes of the server.
 pub(crate) fn router(cluster: Arc<Cluster>) -> Router {
     Router::new().fallback(serve).with_state(cluster)
-}
-
-/// A request, taken apart.
-struct Asked {
-    method: Method,
-    route: Route,
-    query: Query,
-    headers: HeaderMap,
-    body: Bytes,
 }
 
 async fn serve(State(cluster): State<Arc<Cluster>>, request: Request) -> Response {
@@ -85,7 +76,7 @@ fn observed(method: &Method, uri: &Uri, cluster: &Cluster) -> Option<Value> {
 
 async fn with_faults(cluster: Arc<Cluster>, asked: Asked) -> Result<Response, ApiError> {
     let outcome = cluster.faults.strike(&Call {
-        verb: verb(&asked),
+        verb: asked.verb(),
         resource: &asked.route.resource.plural,
         subresource: asked.route.subresource.as_deref().unwrap_or_default(),
         name: asked.route.name.as_deref().unwrap_or_default(),
@@ -100,21 +91,6 @@ async fn with_faults(cluster: Arc<Cluster>, asked: Asked) -> Result<Response, Ap
     match outcome.lost_reply {
         Some(lost) => Err(lost),
         None => response,
-    }
-}
-
-fn verb(asked: &Asked) -> &'static str {
-    let one = asked.route.name.is_some();
-    match (asked.method.as_str(), one) {
-        ("GET", _) if asked.query.is_set("watch") => "watch",
-        ("GET", true) => "get",
-        ("GET", false) => "list",
-        ("POST", _) => "create",
-        ("PUT", _) => "update",
-        ("PATCH", _) => "patch",
-        ("DELETE", true) => "delete",
-        ("DELETE", false) => "deletecollection",
-        _ => "",
     }
 }
 
@@ -195,18 +171,14 @@ async fn object(
     part: Part,
 ) -> Result<Response, ApiError> {
     let resource = &target.resource;
-    let found = |object: &super::object::Object| {
-        json_response(StatusCode::OK, &asked.form().one(resource, object))
-    };
+    let found =
+        |object: &Object| json_response(StatusCode::OK, &asked.form().one(resource, object));
     match asked.method.as_str() {
-        "GET" => {
-            // `watch=true` on one object is an old form of a watch with a field selector.
-            target.fetch(cluster).map(|object| found(&object))
-        }
+        "GET" => target.fetch(cluster).map(|object| found(&object)),
         "PUT" => {
             let body = asked.json()?;
             let keep = asked.keep();
-            let propose = |_: &super::object::Object| Ok(body.clone());
+            let propose = |_: &Object| Ok(body.clone());
             let stored = write::update(cluster, target, part, keep, propose).await?;
             Ok(found(&stored))
         }
@@ -242,8 +214,7 @@ async fn patch(
             &asked.form().one(resource, &made),
         ));
     }
-    let propose =
-        |current: &super::object::Object| patch.apply(resource, to_served(resource, current));
+    let propose = |current: &Object| patch.apply(resource, to_served(resource, current));
     let stored = write::update(cluster, target, part, asked.keep(), propose).await?;
     Ok(json_response(
         StatusCode::OK,
@@ -286,45 +257,6 @@ fn deletion_response(asked: &Asked, target: &Target, deleted: &Deleted) -> Respo
             });
             json_response(StatusCode::OK, &success(200, details))
         }
-    }
-}
-
-impl Asked {
-    fn header(&self, name: header::HeaderName) -> &str {
-        self.headers
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
-    }
-
-    fn form(&self) -> Form {
-        Form::chosen(self.header(header::ACCEPT), &self.query)
-    }
-
-    fn keep(&self) -> Keep {
-        match self.query.text("dryRun") {
-            Some(_) => Keep::DryRun,
-            None => Keep::Store,
-        }
-    }
-
-    fn json(&self) -> Result<Value, ApiError> {
-        serde_json::from_slice(&self.body).map_err(|error| {
-            ApiError::bad_request(format!("the body can't be decoded as JSON: {error}"))
-        })
-    }
-
-    fn delete_options(&self) -> Result<DeleteOptions, ApiError> {
-        let body = if self.body.is_empty() {
-            Value::Null
-        } else {
-            self.json()?
-        };
-        let mut options = DeleteOptions::from_body(&body);
-        if let Some(grace) = self.query.number("gracePeriodSeconds")? {
-            options.grace_seconds = Some(i64::try_from(grace).unwrap_or(i64::MAX));
-        }
-        Ok(options)
     }
 }
 

@@ -178,55 +178,55 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(mut target: Value, patch: Value, expected: Value) {
+    fn check([mut target, patch, expected]: [Value; 3]) {
         merge(&mut target, &patch);
         assert_eq!(target, expected);
     }
 
     #[test]
     fn conditions_merge_by_type() {
-        check(
+        check([
             json!({"conditions": [{"type": "Ready", "status": "True", "reason": "r"}]}),
             json!({"conditions": [{"type": "Ready", "status": "False"}, {"type": "New"}]}),
             json!({"conditions": [{"type": "Ready", "status": "False", "reason": "r"}, {"type": "New"}]}),
-        );
+        ]);
     }
 
     #[test]
     fn a_delete_directive_removes_one_item_of_a_keyed_list() {
-        check(
+        check([
             json!({"env": [{"name": "a"}, {"name": "b"}]}),
             json!({"env": [{"name": "a", "$patch": "delete"}]}),
             json!({"env": [{"name": "b"}]}),
-        );
+        ]);
     }
 
     #[test]
     fn tolerations_are_replaced_as_a_whole() {
-        check(
+        check([
             json!({"tolerations": [{"key": "a"}]}),
             json!({"tolerations": [{"key": "b"}]}),
             json!({"tolerations": [{"key": "b"}]}),
-        );
+        ]);
     }
 
     #[test]
     fn nested_lists_inside_a_keyed_item_merge_too() {
-        check(
+        check([
             json!({"containers": [{"name": "c", "ports": [{"containerPort": 1}], "image": "i"}]}),
             json!({"containers": [{"name": "c", "ports": [{"containerPort": 2}]}]}),
             json!({"containers": [{"name": "c", "image": "i",
                 "ports": [{"containerPort": 1}, {"containerPort": 2}]}]}),
-        );
+        ]);
     }
 
     #[test]
     fn the_order_and_removal_directives_of_kubectl_work() {
-        check(
+        check([
             json!({"env": [{"name": "a"}], "finalizers": ["x", "y"]}),
             json!({"$setElementOrder/env": [{"name": "b"}, {"name": "a"}], "env": [{"name": "b"}],
                 "$deleteFromPrimitiveList/finalizers": ["x"]}),
             json!({"env": [{"name": "b"}, {"name": "a"}], "finalizers": ["y"]}),
-        );
+        ]);
     }
 }

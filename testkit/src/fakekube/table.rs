@@ -16,7 +16,7 @@ struct Column {
 /// A `meta.k8s.io/v1` Table of objects; `included` makes the `object` of each row.
 pub(crate) fn table(
     resource: &ResourceType,
-    metadata: Value,
+    metadata: &Value,
     objects: &[&Object],
     included: impl Fn(&Object) -> Value,
 ) -> Value {
@@ -69,7 +69,7 @@ const AGE: Column = Column {
 fn columns(resource: &ResourceType) -> Vec<Column> {
     let middle = match resource.plural.as_str() {
         "pods" => pod_columns(),
-        "nodes" => node_columns(),
+        "nodes" => return node_columns(),
         "daemonsets" => daemon_set_columns(),
         "events" => return event_columns(),
         "configmaps" | "secrets" => {
@@ -138,8 +138,10 @@ fn pod_columns() -> Vec<Column> {
 
 fn node_columns() -> Vec<Column> {
     vec![
+        NAME,
         shown("Status", |o| node_status(o).into()),
         shown("Roles", |o| node_roles(o).into()),
+        AGE,
         shown("Version", |o| text(o, "/status/nodeInfo/kubeletVersion")),
         wide("Internal-IP", |o| text(o, "/status/addresses/0/address")),
         wide("OS-Image", |o| text(o, "/status/nodeInfo/osImage")),

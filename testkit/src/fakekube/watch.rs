@@ -23,7 +23,7 @@ use super::representation::Form;
 use super::store::Change;
 
 /// The longest watch that was not given a time limit (the real server picks 30 to 60 minutes).
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
+const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);
 
 /// Why a watch's response breaks off.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +85,7 @@ impl Watcher {
         let wants_bookmarks = query.is_set("allowWatchBookmarks");
         let timeout = query
             .number("timeoutSeconds")?
+            .filter(|seconds| *seconds != 0)
             .map_or(DEFAULT_TIMEOUT, Duration::from_secs);
         let bookmarks = wants_bookmarks.then(|| {
             let period = cluster.bookmark_interval;

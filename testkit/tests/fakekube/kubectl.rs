@@ -207,7 +207,7 @@ async fn kubectl_apply_creates_and_updates_without_flags() {
     };
     let manifest = |replicas: u32| {
         format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: cm}}\ndata: {{n: '{replicas}'}}\n\
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: cm}}\ndata: {{size: '{replicas}'}}\n\
              ---\n\
              apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\n\
              spec:\n  replicas: {replicas}\n  selector: {{matchLabels: {{app: web}}}}\n  \
@@ -227,7 +227,7 @@ async fn kubectl_apply_creates_and_updates_without_flags() {
     let expected = "configmap/cm unchanged\ndeployment.apps/web unchanged\n";
     assert_eq!(again.stdout, expected, "{again:?}");
     assert_eq!(
-        kube.get("configmaps", "default", "cm").unwrap()["data"]["n"],
+        kube.get("configmaps", "default", "cm").unwrap()["data"]["size"],
         "2"
     );
     assert_eq!(
@@ -237,7 +237,7 @@ async fn kubectl_apply_creates_and_updates_without_flags() {
     let server_side = kubectl.feed("apply --server-side -f -", &manifest(3)).await;
     assert!(server_side.ok, "{server_side:?}");
     assert_eq!(
-        kube.get("configmaps", "default", "cm").unwrap()["data"]["n"],
+        kube.get("configmaps", "default", "cm").unwrap()["data"]["size"],
         "3"
     );
 }

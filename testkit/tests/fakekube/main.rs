@@ -2,6 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stderr,
     reason = "a failing test may panic, and a test that can't run says so"
@@ -30,7 +31,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(DEADLINE, future).await {
         Ok(value) => value,
-        Err(_) => std::panic::panic_any(format!("waited too long for {what}")),
+        Err(_) => panic!("waited too long for {what}"),
     }
 }
 
@@ -89,8 +90,9 @@ fn typed<T: serde::de::DeserializeOwned>(value: Value) -> T {
 
 /// The code and reason of a refusal by the API server.
 fn refusal<T: std::fmt::Debug>(result: Result<T, kube::Error>) -> (u16, String) {
-    match result.unwrap_err() {
-        kube::Error::Api(status) => (status.code, status.reason),
-        other => std::panic::panic_any(format!("not an answer of the server: {other}")),
-    }
+    let error = result.unwrap_err();
+    let kube::Error::Api(status) = error else {
+        panic!("not an answer of the server: {error}");
+    };
+    (status.code, status.reason)
 }

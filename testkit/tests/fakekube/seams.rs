@@ -77,7 +77,7 @@ async fn logs_come_from_the_provider() {
     let kube = start().await;
     kube.create(pod_on("a", "n1")).await.unwrap();
     let api = pods(&kube);
-    assert_eq!(refusal(api.logs("a", &LogParams::default()).await).0, 503);
+    assert_eq!(refusal(api.logs("a", &LogParams::default()).await).0, 500);
     kube.set_logs(Arc::new(Echo));
     let params = LogParams {
         tail_lines: Some(3),
