@@ -65,6 +65,9 @@ const ADMISSION_DEADLINE: Duration = Duration::from_secs(10);
 /// Pause between two looks for processes that containers started.
 const CHILD_SCAN: Duration = Duration::from_millis(50);
 
+/// Most time that a kubelet process spends on connections after its end.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
 /// A node's kubelet.
 pub struct FakeKubelet {
     node: Arc<Node>,
@@ -184,8 +187,8 @@ impl FakeKubelet {
         let listing = Server::builder()
             .add_service(lister)
             .serve_with_incoming_shutdown(pod_resources, ended.clone().cancelled_owned());
-        tasks.spawn(log_end(registering));
-        tasks.spawn(log_end(listing));
+        tasks.spawn(serve_until(ended.clone(), registering));
+        tasks.spawn(serve_until(ended.clone(), listing));
         let (node, inbox) = (Arc::clone(&self.node), Arc::clone(&self.inbox));
         tasks.spawn(
             ended
@@ -262,9 +265,20 @@ impl Drop for FakeKubelet {
     }
 }
 
-async fn log_end(server: impl Future<Output = Result<(), tonic::transport::Error>>) {
-    if let Err(error) = server.await {
-        tracing::error!(%error, "a service of the fake kubelet failed");
+/// Serves until `ended`, and then not much longer: a peer that never speaks would hold it up.
+async fn serve_until(
+    ended: CancellationToken,
+    server: impl Future<Output = Result<(), tonic::transport::Error>>,
+) {
+    let too_long = async {
+        ended.cancelled().await;
+        tokio::time::sleep(LAST_WORDS).await;
+    };
+    tokio::select! {
+        result = server => if let Err(error) = result {
+            tracing::error!(%error, "a service of the fake kubelet failed");
+        },
+        () = too_long => {}
     }
 }
 

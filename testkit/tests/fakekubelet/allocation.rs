@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use mpshare_kubelet::checkpoint;
+use mpshare_kubelet::pod_resources::{list, lister};
 use mpshare_testkit::fakekubelet::{Phase, RestartPolicy, pod};
 use tonic::Status;
 
@@ -154,8 +155,11 @@ async fn the_checkpoint_has_what_was_allocated_and_keeps_freed_pods() {
         .restart(RestartPolicy::Never);
     let pod = setup.kubelet.admit(pod);
     pod.wait_phase(Phase::Succeeded, SOON).await.unwrap();
-    let directory = &setup.kubelet.options().device_plugins;
-    let entries = checkpoint::read(directory).unwrap();
+    let options = setup.kubelet.options();
+    let mut client = lister(&options.pod_resources_socket).unwrap();
+    list(&mut client, SOON).await.unwrap();
+    assert_eq!(setup.kubelet.allocated(GPU), ids(&[]));
+    let entries = checkpoint::read(&options.device_plugins).unwrap();
     assert_eq!(entries.len(), 1);
     assert_eq!(entries[0].pod_uid, pod.uid());
     assert_eq!(entries[0].device_ids, ids(&["a"]));

@@ -109,6 +109,15 @@ async fn a_restart_frees_a_sync_loop_that_a_plugin_holds_up() {
 }
 
 #[tokio::test]
+async fn a_peer_that_never_speaks_does_not_hold_up_a_restart() {
+    let setup = Setup::new().await;
+    let socket = setup.kubelet.options().device_plugins.join("kubelet.sock");
+    let _mute = tokio::net::UnixStream::connect(&socket).await.unwrap();
+    let restarted = tokio::time::timeout(SOON, setup.kubelet.restart()).await;
+    restarted.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn pod_resources_lists_active_pods_and_no_init_containers() {
     let setup = Setup::new().await;
     let behaviour = Behaviour::new(&[]);
