@@ -9,6 +9,7 @@
 
 pub mod model;
 pub mod mps;
+mod peer;
 pub mod proc_id;
 pub mod shm;
 pub mod store;

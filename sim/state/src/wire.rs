@@ -117,11 +117,7 @@ impl Packets {
 
     /// The process at the other end.
     pub fn peer(&self) -> io::Result<Peer> {
-        let cred = rustix::net::sockopt::socket_peercred(&self.socket)?;
-        Ok(Peer {
-            pid: cred.pid.as_raw_nonzero().get(),
-            uid: cred.uid.as_raw(),
-        })
+        crate::peer::peer(self.socket.as_fd())
     }
 
     /// A second handle on the same connection.

@@ -31,12 +31,12 @@ impl Link {
     }
 
     /// Hands a client over.
-    pub(super) fn hand_over(&self, client: &Packets, request: AttachRequest) -> io::Result<()> {
+    pub(super) fn hand_over(&self, client: &Packets, request: &AttachRequest) -> io::Result<()> {
         let connection = self
             .connection
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        connection.send_with(&ServerCommand::Client(request), client.as_fd())
+        connection.send_with(&ServerCommand::Client(request.clone()), client.as_fd())
     }
 
     /// Asks the server to go after its last client.

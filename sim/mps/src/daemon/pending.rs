@@ -105,8 +105,11 @@ impl Daemon {
             .pending
             .pop_front_if(|client| client.uid == server.uid)
         {
-            // A server that just died leaves the client with a closed connection: 805.
-            drop(link.hand_over(&client.connection, client.request));
+            if link.hand_over(&client.connection, &client.request).is_err() {
+                // The server is dying: once it is reaped, the client gets the next one.
+                state.pending.push_front(client);
+                return;
+            }
         }
         while state.wanted.front() == Some(&server.uid) {
             state.wanted.pop_front();

@@ -286,7 +286,7 @@ impl Node {
 
     /// Every process that runs in this node, by its environment.
     pub(crate) fn processes(&self) -> Vec<i32> {
-        let pipe = format!("CUDA_MPS_PIPE_DIRECTORY={}\0", self.pipe().display());
+        let pipe = format!("CUDA_MPS_PIPE_DIRECTORY={}/", self.dir().display());
         let belongs = |pid: &i32| {
             let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             String::from_utf8_lossy(&environ).contains(&pipe)

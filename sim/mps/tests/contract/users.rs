@@ -141,6 +141,41 @@ fn fact_1_2_reading_is_open_to_everybody() {
     );
 }
 
+#[test]
+fn fact_3_a_daemon_in_its_own_pid_namespace_sees_its_clients_as_0() {
+    let namespace = ["--fork", "--pid"];
+    let Some(node) = node("550.163.01").filter(|_| can_unshare(&namespace)) else {
+        return;
+    };
+    let control = node.control();
+    let mut unshare = Command::new("unshare");
+    unshare.args(namespace).arg(control.get_program()).arg("-f");
+    unshare.env_clear().envs(
+        control
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    let output = std::fs::File::create(node.dir().join("out")).unwrap();
+    let mut unshare = unshare.stdout(output).spawn().unwrap();
+    wait_until("daemon", || node.daemon().is_some());
+    node.inject(|faults| faults.server_fails_at_start = true);
+    assert_eq!(node.attach().unwrap_err().cuda_error(), Some(805));
+    let log = std::fs::read_to_string(node.dir().join("out")).unwrap();
+    assert!(log.contains("] NEW CLIENT 0 from user 0: "), "{log}");
+    node.ui("quit\n");
+    unshare.wait().unwrap();
+}
+
+/// Whether namespaces can be made here; if not, says that the test is skipped.
+fn can_unshare(arguments: &[&str]) -> bool {
+    let tried = Command::new("unshare").args(arguments).arg("true").output();
+    let works = tried.is_ok_and(|output| output.status.success());
+    if !works {
+        println!("skipped: needs namespaces");
+    }
+    works
+}
+
 /// The control program in a user namespace that maps nobody, where that can be made.
 fn unmapped(node: &Node) -> Option<Said> {
     let control = node.control();
@@ -151,9 +186,7 @@ fn unmapped(node: &Node) -> Option<Said> {
             .get_envs()
             .filter_map(|(name, value)| Some((name, value?))),
     );
-    let works = Command::new("unshare").args(["--user", "true"]).output();
-    if !works.is_ok_and(|output| output.status.success()) {
-        println!("skipped: needs user namespaces");
+    if !can_unshare(&["--user"]) {
         return None;
     }
     Some(run(&mut command, "get_server_list\n"))
