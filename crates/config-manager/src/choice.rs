@@ -96,7 +96,10 @@ fn labelled(labels: &BTreeMap<String, String>) -> Result<Option<(&str, String)>,
             config: config.clone(),
             schedule: schedule.clone(),
         }),
-        (Some(config), _) => Ok(Some((config, format!("node label {CONFIG_LABEL}={config}")))),
+        (Some(config), _) => Ok(Some((
+            config,
+            format!("node label {CONFIG_LABEL}={config}"),
+        ))),
         (None, Some(schedule)) => {
             let why = format!("node label {SCHEDULE_LABEL}={schedule}");
             Ok(Some((MEMORY_CONFIG, why)))

@@ -72,7 +72,10 @@ fn pending_in(status: &NodeStatus, in_force: Option<&Config>) -> Vec<ReasonText>
         .zip(inventory.as_ref())
         .map(|(config, inventory)| plan(&config.accepted.node, inventory, &[]));
     let name = in_force.map_or("?", |config| config.chosen.name.as_str());
-    let gpus = status.gpus.iter().filter_map(|gpu| pending_on(gpu, plan.as_ref(), name));
+    let gpus = status
+        .gpus
+        .iter()
+        .filter_map(|gpu| pending_on(gpu, plan.as_ref(), name));
     status.reasons.iter().cloned().chain(gpus).collect()
 }
 
@@ -88,7 +91,9 @@ fn pending_on(gpu: &GpuStatus, plan: Option<&NodePlan>, config: &str) -> Option<
         });
     }
     let uuid = gpu.uuid.parse().ok();
-    let wanted = plan.zip(uuid.as_ref()).and_then(|(plan, uuid)| plan.gpu(uuid));
+    let wanted = plan
+        .zip(uuid.as_ref())
+        .and_then(|(plan, uuid)| plan.gpu(uuid));
     let follows = wanted.is_some_and(|wanted| wanted.generation.as_str() == gpu.generation);
     (!follows).then(|| ReasonText {
         code: "Reconfiguring".to_owned(),
@@ -99,7 +104,10 @@ fn pending_on(gpu: &GpuStatus, plan: Option<&NodePlan>, config: &str) -> Option<
 fn ready(in_force: Option<&Config>, status: &NodeStatus) -> Condition {
     let mut sentences = match in_force {
         Some(Config { chosen, accepted }) => {
-            let mut sentences = vec![format!("config `{}` ({}) is in force", chosen.name, chosen.why)];
+            let mut sentences = vec![format!(
+                "config `{}` ({}) is in force",
+                chosen.name, chosen.why
+            )];
             sentences.extend(accepted.meaning());
             sentences
         }
@@ -114,10 +122,15 @@ fn ready(in_force: Option<&Config>, status: &NodeStatus) -> Condition {
 }
 
 fn summary(state: ConditionState, pending: &[ReasonText]) -> Condition {
-    let messages: Vec<String> = pending.iter().map(|reason| reason.message.clone()).collect();
+    let messages: Vec<String> = pending
+        .iter()
+        .map(|reason| reason.message.clone())
+        .collect();
     Condition {
         state,
-        reason: pending.first().map_or_else(String::new, |reason| reason.code.clone()),
+        reason: pending
+            .first()
+            .map_or_else(String::new, |reason| reason.code.clone()),
         message: bounded(&messages),
     }
 }
@@ -130,8 +143,7 @@ pub(crate) fn bounded(sentences: &[String]) -> String {
     for (n, sentence) in sentences.iter().enumerate() {
         let separator = if n == 0 { "" } else { "; " };
         if n > 0 && text.len() + separator.len() + sentence.len() > MESSAGE_LIMIT - REST {
-            text.push_str(&format!("; and {} more", sentences.len() - n));
-            return text;
+            return format!("{text}; and {} more", sentences.len() - n);
         }
         text.push_str(separator);
         text.push_str(cut(sentence, MESSAGE_LIMIT - REST));

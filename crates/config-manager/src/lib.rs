@@ -16,6 +16,7 @@
 //! | `reconcile` | the loop |
 
 mod announcement;
+mod backoff;
 pub mod choice;
 mod condition;
 mod directory;

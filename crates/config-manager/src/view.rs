@@ -16,8 +16,13 @@ pub(crate) enum Fact {
     Node(Option<NodeFacts>),
     /// The available configs; `None` when their source doesn't exist.
     Configs(Option<BTreeMap<String, String>>),
-    /// The supervisor's report; `None` when there is none, or a damaged one.
-    Status(Option<NodeStatus>),
+    /// The documents below the MPS root; `None` for one that is absent or damaged.
+    Files {
+        /// The supervisor's report.
+        status: Option<NodeStatus>,
+        /// What `config.yaml` holds.
+        config: Option<ChosenConfig>,
+    },
 }
 
 /// What is needed of the Node object.
@@ -27,12 +32,24 @@ pub(crate) struct NodeFacts {
     pub(crate) labels: BTreeMap<String, String>,
 }
 
+/// What is known of the configs.
+#[derive(Debug, Default)]
+enum Configs {
+    #[default]
+    Unread,
+    Missing,
+    Available(BTreeMap<String, String>),
+}
+
 /// All that is known; a field is `None` before its first fact.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     pub(crate) node: Option<NodeFacts>,
-    configs: Option<Option<BTreeMap<String, String>>>,
+    configs: Configs,
     pub(crate) status: Option<NodeStatus>,
+    /// What `config.yaml` holds, as far as it can be used.
+    pub(crate) in_force: Option<Config>,
+    has_read_files: bool,
 }
 
 /// A config and its meaning.
@@ -42,27 +59,51 @@ pub(crate) struct Config {
     pub(crate) accepted: AcceptedConfig,
 }
 
+impl Config {
+    fn read_back(chosen: ChosenConfig) -> Option<Self> {
+        let accepted = config::parse(&chosen.name, &chosen.text).ok()?;
+        Some(Self { chosen, accepted })
+    }
+}
+
 impl View {
     /// Takes a fact in.
     pub(crate) fn apply(&mut self, fact: Fact) {
         match fact {
             Fact::Node(node) => self.node = node,
-            Fact::Configs(configs) => self.configs = Some(configs),
-            Fact::Status(status) => self.status = status,
+            Fact::Configs(configs) => {
+                self.configs = configs.map_or(Configs::Missing, Configs::Available);
+            }
+            Fact::Files { status, config } => {
+                self.status = status;
+                self.in_force = config.and_then(Config::read_back);
+                self.has_read_files = true;
+            }
         }
     }
 
     /// The config that should be in force; `None` while too little is known to say.
     pub(crate) fn decide(&self, options: &Options) -> Option<Result<Config, Reason>> {
+        if !self.has_read_files {
+            return None;
+        }
         let labels = &self.node.as_ref()?.labels;
-        let configs = self.configs.as_ref()?;
         let none = BTreeMap::new();
+        let configs = match &self.configs {
+            Configs::Unread => return None,
+            Configs::Missing => &none,
+            Configs::Available(configs) => configs,
+        };
         let defaults = Defaults {
             config: options.default_config.as_deref(),
             fallbacks: &options.fallbacks,
         };
-        let choice = choose(labels, configs.as_ref().unwrap_or(&none), defaults);
-        Some(choice.map_err(|reason| self.source_missing(reason, options)).and_then(validate))
+        let choice = choose(labels, configs, defaults);
+        Some(
+            choice
+                .map_err(|reason| self.source_missing(reason, options))
+                .and_then(validate),
+        )
     }
 
     /// Where there are no configs at all, that is what to tell.
@@ -71,7 +112,7 @@ impl View {
             reason,
             Reason::ConfigUnknown { .. } | Reason::ConfigNotChosen { .. }
         );
-        if is_about_configs && self.configs == Some(None) {
+        if is_about_configs && matches!(self.configs, Configs::Missing) {
             let source_of_configs = options.source.to_string();
             return Reason::ConfigSourceMissing { source_of_configs };
         }
@@ -122,17 +163,26 @@ mod tests {
         }))
     }
 
+    fn no_files() -> Fact {
+        Fact::Files {
+            status: None,
+            config: None,
+        }
+    }
+
     fn configs(text: &str) -> Fact {
         Fact::Configs(Some(BTreeMap::from([("a".to_owned(), text.to_owned())])))
     }
 
     #[test]
-    fn nothing_is_decided_before_node_and_configs_are_known() {
+    fn nothing_is_decided_before_node_configs_and_files_are_known() {
         let mut view = View::default();
         assert_eq!(view.decide(&options()), None);
         view.apply(node("a"));
         assert_eq!(view.decide(&options()), None);
         view.apply(configs("version: v1"));
+        assert_eq!(view.decide(&options()), None);
+        view.apply(no_files());
         let config = view.decide(&options()).unwrap().unwrap();
         assert_eq!(config.chosen.name, "a");
         view.apply(Fact::Node(None));
@@ -144,6 +194,7 @@ mod tests {
         let mut view = View::default();
         view.apply(node("a"));
         view.apply(configs("version: v1\nmps: {}\n"));
+        view.apply(no_files());
         let reason = view.decide(&options()).unwrap().unwrap_err();
         assert_eq!(
             reason.to_string(),
@@ -157,11 +208,12 @@ mod tests {
         let mut view = View::default();
         view.apply(node("a"));
         view.apply(Fact::Configs(None));
+        view.apply(no_files());
         let reason = view.decide(&options()).unwrap().unwrap_err();
         assert!(
-            reason.to_string().starts_with(
-                "there is no ConfigMap `kube-system/nvidia-device-plugin-configs`"
-            ),
+            reason
+                .to_string()
+                .starts_with("there is no ConfigMap `kube-system/nvidia-device-plugin-configs`"),
             "{reason}"
         );
     }

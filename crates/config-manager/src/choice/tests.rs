@@ -30,12 +30,18 @@ fn the_config_label_wins_over_the_default() {
     let choice = choose(&labels, &configs(), defaults).unwrap();
     assert_eq!(choice.name, "mps-2x");
     assert_eq!(choice.text, MPS_2X);
-    assert_eq!(choice.why, "node label nvidia.com/device-plugin.config=mps-2x");
+    assert_eq!(
+        choice.why,
+        "node label nvidia.com/device-plugin.config=mps-2x"
+    );
 }
 
 #[test]
 fn the_schedule_label_means_the_memory_config() {
-    assert_eq!(chosen(&[(SCHEDULE_LABEL, "mps")], NOTHING), Ok("gpu-mem".to_owned()));
+    assert_eq!(
+        chosen(&[(SCHEDULE_LABEL, "mps")], NOTHING),
+        Ok("gpu-mem".to_owned())
+    );
 }
 
 #[test]
@@ -68,7 +74,10 @@ fn schedule_labels_of_other_systems_say_nothing() {
         config: Some("mps-1x"),
         ..NOTHING
     };
-    assert_eq!(chosen(&[(SCHEDULE_LABEL, "topology")], defaults), Ok("mps-1x".to_owned()));
+    assert_eq!(
+        chosen(&[(SCHEDULE_LABEL, "topology")], defaults),
+        Ok("mps-1x".to_owned())
+    );
 }
 
 #[test]
@@ -77,7 +86,10 @@ fn an_empty_label_counts_as_none() {
         config: Some("mps-1x"),
         ..NOTHING
     };
-    assert_eq!(chosen(&[(CONFIG_LABEL, "")], defaults), Ok("mps-1x".to_owned()));
+    assert_eq!(
+        chosen(&[(CONFIG_LABEL, "")], defaults),
+        Ok("mps-1x".to_owned())
+    );
 }
 
 #[test]
@@ -104,9 +116,15 @@ fn fallbacks_are_tried_in_their_order() {
     let name = |configs: &[(&str, &str)], defaults| {
         choose(&map(&[]), &map(configs), defaults).map(|choice| choice.name)
     };
-    assert_eq!(name(&[("default", ""), ("a", "")], defaults), Ok("default".to_owned()));
+    assert_eq!(
+        name(&[("default", ""), ("a", "")], defaults),
+        Ok("default".to_owned())
+    );
     assert_eq!(name(&[("a", "")], defaults), Ok("a".to_owned()));
-    assert_eq!(name(&[("a", ""), ("b", "")], defaults), Ok("empty".to_owned()));
+    assert_eq!(
+        name(&[("a", ""), ("b", "")], defaults),
+        Ok("empty".to_owned())
+    );
     assert_eq!(name(&[], defaults), Ok("empty".to_owned()));
     let no_empty = Defaults {
         config: None,

@@ -1,0 +1,195 @@
+//! What has changed since last time, as Events for the Node and lines of the log.
+
+use std::collections::BTreeMap;
+
+use mpshare_api::{GpuState, GpuStatus, NodeStatus};
+use mpshare_core::Reason;
+
+use crate::view::Config;
+
+/// One Event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Announcement {
+    pub(crate) severity: Severity,
+    /// A code in CamelCase.
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+/// The `type` of an Event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Severity {
+    Normal,
+    Warning,
+}
+
+/// What was said last, so that nothing is said twice.
+#[derive(Debug, Default)]
+pub(crate) struct Announcer {
+    refused: Option<Reason>,
+    gpus: Option<BTreeMap<String, Said>>,
+}
+
+/// Amounts in a reason change often and make no new Event; its code does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Said {
+    state: GpuState,
+    code: Option<String>,
+}
+
+impl Announcer {
+    /// A config was written.
+    pub(crate) fn applied(config: &Config) -> Announcement {
+        let mut message = format!(
+            "config `{}` applied ({}): {}",
+            config.chosen.name,
+            config.chosen.why,
+            config.accepted.meaning().join("; ")
+        );
+        for warning in &config.accepted.warnings {
+            message.push_str("; warning: ");
+            message.push_str(warning);
+        }
+        Announcement {
+            severity: Severity::Normal,
+            reason: "ConfigApplied".to_owned(),
+            message,
+        }
+    }
+
+    /// A decision was a refusal, or no longer is one.
+    pub(crate) fn refused(&mut self, refused: Option<&Reason>) -> Option<Announcement> {
+        if self.refused.as_ref() == refused {
+            return None;
+        }
+        self.refused = refused.cloned();
+        refused.map(|reason| Announcement {
+            severity: Severity::Warning,
+            reason: reason.code().to_owned(),
+            message: reason.to_string(),
+        })
+    }
+
+    /// Cards whose state is another than last time. What was so before our start is no news,
+    /// unless it needs somebody.
+    pub(crate) fn gpus(&mut self, status: &NodeStatus) -> Vec<Announcement> {
+        let before = self.gpus.take();
+        let said = |gpu: &GpuStatus| Said {
+            state: gpu.state,
+            code: gpu.reason.as_ref().map(|reason| reason.code.clone()),
+        };
+        let is_news = |gpu: &&GpuStatus| match before.as_ref().map(|all| all.get(&gpu.uuid)) {
+            Some(Some(last)) => *last != said(gpu),
+            Some(None) | None => gpu.reason.is_some() || severity(gpu.state) == Severity::Warning,
+        };
+        let news = status.gpus.iter().filter(is_news).map(state_of).collect();
+        let all = status.gpus.iter().map(|gpu| (gpu.uuid.clone(), said(gpu)));
+        self.gpus = Some(all.collect());
+        news
+    }
+}
+
+const fn severity(state: GpuState) -> Severity {
+    match state {
+        GpuState::Absent | GpuState::Fault | GpuState::Refused => Severity::Warning,
+        GpuState::Starting | GpuState::Ready | GpuState::Draining => Severity::Normal,
+    }
+}
+
+fn state_of(gpu: &GpuStatus) -> Announcement {
+    let GpuStatus { uuid, state, .. } = gpu;
+    let (reason, message) = match &gpu.reason {
+        Some(reason) => (
+            reason.code.clone(),
+            format!("`{uuid}` is {state}: {}", reason.message),
+        ),
+        None => (
+            format!("Gpu{state}"),
+            format!("`{uuid}` is {state} ({})", gpu.generation),
+        ),
+    };
+    Announcement {
+        severity: severity(*state),
+        reason,
+        message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mpshare_api::status::ReasonText;
+
+    fn gpu(state: GpuState, code: Option<&str>) -> GpuStatus {
+        GpuStatus {
+            uuid: "GPU-1".to_owned(),
+            index: 0,
+            minor: 0,
+            model: "Tesla T4".to_owned(),
+            memory_mib: 15360,
+            compute_capability: (7, 5),
+            mig: None,
+            numa_node: None,
+            state,
+            reason: code.map(|code| ReasonText {
+                code: code.to_owned(),
+                message: "m".to_owned(),
+            }),
+            generation: "g".to_owned(),
+            daemon: None,
+        }
+    }
+
+    fn news(announcer: &mut Announcer, gpu: GpuStatus) -> Vec<String> {
+        let status = NodeStatus {
+            version: NodeStatus::VERSION,
+            config: String::new(),
+            driver: String::new(),
+            gpus: vec![gpu],
+            reasons: Vec::new(),
+        };
+        let news = announcer.gpus(&status);
+        news.into_iter().map(|event| event.reason).collect()
+    }
+
+    #[test]
+    fn a_healthy_start_is_no_news_and_a_fault_is() {
+        let none: Vec<String> = Vec::new();
+        assert_eq!(
+            news(&mut Announcer::default(), gpu(GpuState::Ready, None)),
+            none
+        );
+        assert_eq!(
+            news(&mut Announcer::default(), gpu(GpuState::Fault, Some("Xid"))),
+            ["Xid"]
+        );
+    }
+
+    #[test]
+    fn each_change_of_state_or_code_is_said_once() {
+        let mut announcer = Announcer::default();
+        let mut said = Vec::new();
+        for (state, code) in [
+            (GpuState::Ready, None),
+            (GpuState::Fault, Some("ServerFault")),
+            (GpuState::Fault, Some("ServerFault")),
+            (GpuState::Ready, None),
+            (GpuState::Ready, None),
+            (GpuState::Ready, Some("UnitsNotBacked")),
+        ] {
+            said.extend(news(&mut announcer, gpu(state, code)));
+        }
+        assert_eq!(said, ["ServerFault", "GpuReady", "UnitsNotBacked"]);
+    }
+
+    #[test]
+    fn a_refusal_is_said_once_and_again_after_it_was_gone() {
+        let reason = Reason::ConfigNotChosen { known: Vec::new() };
+        let mut announcer = Announcer::default();
+        let said = |announcement: Option<Announcement>| announcement.is_some();
+        assert!(said(announcer.refused(Some(&reason))));
+        assert!(!said(announcer.refused(Some(&reason))));
+        assert!(!said(announcer.refused(None)));
+        assert!(said(announcer.refused(Some(&reason))));
+    }
+}

@@ -1,0 +1,195 @@
+//! The loop: a fact comes in, the decision is made again, and what differs is written, published
+//! and announced.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures::{FutureExt as _, StreamExt as _};
+use kube::Client;
+use mpshare_api::{DocumentError, write_document};
+use mpshare_core::Reason;
+use thiserror::Error;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::announcement::{Announcement, Announcer, Severity};
+use crate::condition::condition;
+use crate::options::Options;
+use crate::publish::{self, NodeCondition};
+use crate::sources;
+use crate::view::{Config, View};
+
+/// Events that wait for the API; more are dropped.
+const WAITING_EVENTS: usize = 32;
+
+/// How long to wait after a failed write.
+const WRITE_RETRY: Duration = Duration::from_secs(1);
+
+/// Why the role can't go on.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// Without its directory there is nothing to do.
+    #[error("can't create the MPS root directory `{path}`")]
+    Root {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// Runs the role until `shutdown`.
+pub async fn run(
+    client: Client,
+    options: Options,
+    shutdown: CancellationToken,
+) -> Result<(), RunError> {
+    std::fs::create_dir_all(options.root.path()).map_err(|source| RunError::Root {
+        path: options.root.path().to_owned(),
+        source,
+    })?;
+    tracing::info!(node = options.node, source = %options.source, "choosing this node's config");
+    let (conditions, condition) = watch::channel(None);
+    let (events, announcements) = mpsc::channel(WAITING_EVENTS);
+    let node = options.node.clone();
+    let publishing = futures::future::join(
+        publish::conditions(client.clone(), node.clone(), condition),
+        publish::events(client.clone(), node, announcements),
+    );
+    let reconciler = Reconciler {
+        view: View::default(),
+        announcer: Announcer::default(),
+        conditions,
+        events,
+        options,
+    };
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        () = reconciler.run(&client) => {}
+        ((), ()) = publishing => {}
+    }
+    Ok(())
+}
+
+struct Reconciler {
+    view: View,
+    announcer: Announcer,
+    conditions: watch::Sender<Option<NodeCondition>>,
+    events: mpsc::Sender<NodeAnnouncement>,
+    options: Options,
+}
+
+/// An Event and the UID of the Node that it's about.
+pub(crate) type NodeAnnouncement = (String, Announcement);
+
+impl Reconciler {
+    async fn run(mut self, client: &Client) {
+        let mut facts = sources::facts(client, &self.options);
+        let mut is_written = true;
+        loop {
+            tokio::select! {
+                fact = facts.next() => match fact {
+                    Some(fact) => self.view.apply(fact),
+                    None => return,
+                },
+                () = tokio::time::sleep(WRITE_RETRY), if !is_written => {}
+            }
+            // Facts that came together are one change.
+            while let Some(Some(fact)) = facts.next().now_or_never() {
+                self.view.apply(fact);
+            }
+            is_written = self.reconcile();
+        }
+    }
+
+    /// Whether what was decided could be done.
+    fn reconcile(&mut self) -> bool {
+        let Some(decision) = self.view.decide(&self.options) else {
+            return true;
+        };
+        let refused = decision.and_then(|config| self.put_in_force(config)).err();
+        if let Some(announcement) = self.announcer.refused(refused.as_ref()) {
+            self.announce(announcement);
+        }
+        if let Some(status) = &self.view.status {
+            for announcement in self.announcer.gpus(status) {
+                self.announce(announcement);
+            }
+        }
+        self.publish(refused.as_ref());
+        !matches!(refused, Some(Reason::ConfigNotWritten { .. }))
+    }
+
+    /// Writes the config unless it's there already.
+    fn put_in_force(&mut self, config: Config) -> Result<(), Reason> {
+        if self.view.in_force.as_ref() == Some(&config) {
+            return Ok(());
+        }
+        write_document(&self.options.root.config(), &config.chosen).map_err(|error| {
+            Reason::ConfigNotWritten {
+                name: config.chosen.name.clone(),
+                problem: cause(&error),
+            }
+        })?;
+        self.announce(Announcer::applied(&config));
+        self.view.in_force = Some(config);
+        Ok(())
+    }
+
+    fn publish(&self, refused: Option<&Reason>) {
+        let Some(node) = &self.view.node else {
+            return;
+        };
+        let status_path = self.options.root.status();
+        let next = NodeCondition {
+            uid: node.uid.clone(),
+            condition: condition(
+                refused,
+                self.view.in_force.as_ref(),
+                self.view.status.as_ref(),
+                &status_path.display().to_string(),
+            ),
+        };
+        self.conditions.send_if_modified(|last| {
+            let differs = last.as_ref() != Some(&next);
+            *last = Some(next);
+            differs
+        });
+    }
+
+    fn announce(&self, announcement: Announcement) {
+        log(&announcement);
+        let uid = self.view.node.as_ref().map(|node| node.uid.clone());
+        let event = (uid.unwrap_or_default(), announcement);
+        if self.events.try_send(event).is_err() {
+            tracing::debug!("an Event was dropped: too many wait for the API");
+        }
+    }
+}
+
+#[expect(
+    clippy::cognitive_complexity,
+    reason = "it is the logging macros that count"
+)]
+fn log(announcement: &Announcement) {
+    let Announcement {
+        reason, message, ..
+    } = announcement;
+    match announcement.severity {
+        Severity::Normal => tracing::info!(reason, "{message}"),
+        Severity::Warning => tracing::warn!(reason, "{message}"),
+    }
+}
+
+/// The error and what caused it, on one line.
+fn cause(error: &DocumentError) -> String {
+    let mut text = error.to_string();
+    let mut next = std::error::Error::source(error);
+    while let Some(source) = next {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}

@@ -1,0 +1,161 @@
+//! What is known now, as one stream of facts: the Node and the configs from the API or a
+//! directory, the supervisor's report and the config in force from the MPS root.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures::stream::{BoxStream, select_all};
+use futures::{Stream, StreamExt as _};
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::utils::ResetTimerBackoff;
+use kube::runtime::watcher::{self, watch_object};
+use kube::{Api, Client};
+use mpshare_api::config::MAX_BYTES;
+use mpshare_api::{ChosenConfig, MpsRoot, NodeStatus, read_document};
+use serde::de::DeserializeOwned;
+
+use crate::backoff::Doubling;
+use crate::directory::changes;
+use crate::options::{ConfigSource, Options};
+use crate::view::{Fact, NodeFacts};
+
+/// Waits between attempts to reach the API, with jitter.
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const LONGEST_RETRY: Duration = Duration::from_secs(15);
+
+/// After so long without failure the waits begin with the first again.
+const CALM: Duration = Duration::from_mins(1);
+
+/// All facts. The stream never ends.
+pub(crate) fn facts(
+    client: &Client,
+    options: &Options,
+) -> impl Stream<Item = Fact> + Unpin + use<> {
+    let configs = match &options.source {
+        ConfigSource::ConfigMap { namespace, name } => config_map(client, namespace, name),
+        ConfigSource::Directory(path) => directory(path.clone()),
+    };
+    select_all([
+        node(client, &options.node),
+        configs,
+        files(options.root.clone()),
+    ])
+}
+
+/// The Node's metadata; its status, which is large and changes often, isn't asked for.
+fn node(client: &Client, name: &str) -> BoxStream<'static, Fact> {
+    let api = Api::<PartialObjectMeta<Node>>::all(client.clone());
+    let facts = |node: Option<PartialObjectMeta<Node>>| {
+        Fact::Node(node.map(|node| NodeFacts {
+            uid: node.metadata.uid.unwrap_or_default(),
+            labels: node.metadata.labels.unwrap_or_default(),
+        }))
+    };
+    patient("Node", watch_object(api, name)).map(facts).boxed()
+}
+
+fn config_map(client: &Client, namespace: &str, name: &str) -> BoxStream<'static, Fact> {
+    let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+    let facts = |map: Option<ConfigMap>| Fact::Configs(map.map(|map| map.data.unwrap_or_default()));
+    patient("ConfigMap", watch_object(api, name))
+        .map(facts)
+        .boxed()
+}
+
+/// The successes of a watch, which is repeated with back-off; that it fails is logged once.
+fn patient<T: Send + 'static>(
+    what: &'static str,
+    watch: impl Stream<Item = Result<T, watcher::Error>> + Send + 'static,
+) -> impl Stream<Item = T> + Send {
+    let backoff = ResetTimerBackoff::new(Doubling::new(FIRST_RETRY, LONGEST_RETRY), CALM);
+    let mut failures = 0_u64;
+    let log = move |result: &Result<T, watcher::Error>| match result {
+        Ok(_) => log_recovery(what, std::mem::take(&mut failures)),
+        Err(error) => {
+            failures += 1;
+            log_failure(what, failures, error);
+        }
+    };
+    let results = watch.backoff(backoff).inspect(log);
+    results.filter_map(|result| async move { result.ok() })
+}
+
+fn log_recovery(what: &str, failures: u64) {
+    if failures > 0 {
+        tracing::info!(what, failures, "the Kubernetes API answers again");
+    }
+}
+
+fn log_failure(what: &str, failures: u64, error: &watcher::Error) {
+    if failures == 1 {
+        tracing::warn!(what, %error, "can't watch; the config in force stays, retrying");
+    }
+}
+
+/// A directory with one file per config.
+fn directory(path: PathBuf) -> BoxStream<'static, Fact> {
+    let changes = changes(path.clone(), |_| true);
+    changes
+        .map(move |()| Fact::Configs(read_configs(&path)))
+        .boxed()
+}
+
+/// The configs of a directory. Names that begin with `..` belong to the kubelet's way of mounting.
+fn read_configs(directory: &Path) -> Option<BTreeMap<String, String>> {
+    let entries = std::fs::read_dir(directory).ok()?;
+    let configs = entries.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let name = entry.file_name().into_string().ok()?;
+        let path = entry.path();
+        if name.starts_with("..") || !path.is_file() {
+            return None;
+        }
+        match read_text(&path) {
+            Ok(text) => Some((name, text)),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "can't read config");
+                None
+            }
+        }
+    });
+    Some(configs.collect())
+}
+
+/// Reads at most one byte more than is accepted, so that the size is refused by its number.
+fn read_text(path: &Path) -> io::Result<String> {
+    use std::io::Read as _;
+    let limit = u64::try_from(MAX_BYTES)
+        .unwrap_or(u64::MAX)
+        .saturating_add(1);
+    let mut text = String::new();
+    std::fs::File::open(path)?
+        .take(limit)
+        .read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The supervisor's report, and what stands in `config.yaml`.
+fn files(root: MpsRoot) -> BoxStream<'static, Fact> {
+    let concerns = |name: &OsStr| name == "status.json" || name == "config.yaml";
+    let changes = changes(root.path().to_owned(), concerns);
+    let read = move |()| Fact::Files {
+        status: read_tolerantly::<NodeStatus>(&root.status())
+            .filter(|status| status.version == NodeStatus::VERSION),
+        config: read_tolerantly::<ChosenConfig>(&root.config())
+            .filter(|config| config.version == ChosenConfig::VERSION),
+    };
+    changes.map(read).boxed()
+}
+
+/// A damaged document counts as absent; its writer replaces it.
+fn read_tolerantly<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    read_document(path).unwrap_or_else(|error| {
+        tracing::warn!(%error, "document ignored");
+        None
+    })
+}
