@@ -3,7 +3,6 @@
 //! Every call asks the library anew: handles are cheap, and a card that fell off the bus and came
 //! back gets a new one. The library stays loaded for the life of the process.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -46,9 +45,8 @@ impl NvmlInventory {
     /// Like [`NvmlInventory::open`], where `sysfs` is mounted elsewhere.
     pub fn open_with_sysfs(library: Option<&Path>, sysfs: &Path) -> Result<Self, NvmlError> {
         let library = library.unwrap_or(Path::new(LIBRARY));
-        let name: &OsStr = library.as_os_str();
         let nvml = Nvml::builder()
-            .lib_path(name)
+            .lib_path(library.as_os_str())
             .init()
             .map_err(|code| refusal(code, Subject::Library(library), "start"))?;
         // The event set borrows the library, and both live as long as the process. Only a

@@ -40,7 +40,7 @@ struct Illness {
 
 impl HealthTracker {
     /// How long a card has to be quiet before it counts as well, unless told otherwise.
-    pub const QUIET: Duration = Duration::from_secs(60);
+    pub const QUIET: Duration = Duration::from_mins(1);
 
     /// All cards are well.
     pub const fn new(policy: XidPolicy, quiet: Duration) -> Self {

@@ -20,7 +20,10 @@ pub struct ReopeningInventory {
 impl ReopeningInventory {
     /// Opens nothing yet; `library` is for [`NvmlInventory::open`].
     pub const fn new(library: Option<PathBuf>) -> Self {
-        Self { library, open: Mutex::new(None) }
+        Self {
+            library,
+            open: Mutex::new(None),
+        }
     }
 
     fn with<T>(

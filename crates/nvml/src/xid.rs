@@ -9,8 +9,9 @@ const APPLICATION_ERRORS: [u64; 6] = [13, 31, 43, 45, 68, 109];
 /// Which Xids make a card unhealthy.
 ///
 /// The two texts are NVIDIA's `DP_DISABLE_HEALTHCHECKS` and `DP_ENABLE_HEALTHCHECKS`: comma lists
-/// of Xids, `all` or `xids`. What is enabled by number wins over what is disabled, also over
-/// `all` (in NVIDIA's plugin that combination is documented but doesn't work).
+/// of Xids, `all` or `xids`. A number wins over `all`, and enabling over disabling: `all` disabled
+/// and `79` enabled leaves 79 (in NVIDIA's plugin that is documented but doesn't work). Errors of
+/// programs become critical only by number.
 ///
 /// ```
 /// use mpshare_nvml::XidPolicy;
@@ -44,10 +45,7 @@ impl XidPolicy {
     pub fn new(disable: &str, enable: &str) -> Self {
         let (disable, enable) = (List::parse(disable), List::parse(enable));
         let mut ignored = disable.xids;
-        // `all` in the enabling list takes back everything, the application errors too.
-        if !enable.all {
-            ignored.extend(APPLICATION_ERRORS);
-        }
+        ignored.extend(APPLICATION_ERRORS);
         Self {
             others: if disable.all && !enable.all {
                 Others::Ignored
@@ -143,9 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn enabling_all_makes_application_errors_critical_but_keeps_a_named_exception() {
-        check("", "all", &[13, 31, 48], &[]);
-        check("48", "xids", &[13, 79], &[48]);
+    fn enabling_all_takes_back_disabling_all_and_nothing_that_was_named() {
+        check("all", "all", &[48, 79], &[13, 31]);
+        check("48", "xids", &[79], &[13, 48]);
     }
 
     #[test]
@@ -157,9 +155,14 @@ mod tests {
 
     proptest! {
         #[test]
+        fn an_enabled_number_is_critical_whatever_is_disabled(disable in ".*", xid: u64) {
+            prop_assert!(XidPolicy::new(&disable, &xid.to_string()).is_critical(xid));
+        }
+
+        #[test]
         fn any_text_is_read(disable in ".*", enable in ".*", xid: u64) {
             let policy = XidPolicy::new(&disable, &enable);
-            let _: bool = policy.is_critical(xid);
+            let _critical = policy.is_critical(xid);
         }
     }
 }

@@ -107,6 +107,6 @@ fn a_daemon_that_stays_busy_is_given_up_at_the_deadline() {
 proptest! {
     #[test]
     fn any_output_is_judged(stdout in "(?s).*", stderr in "(?s).*") {
-        let _outcome: Outcome = wrote(&stdout, &stderr);
+        let _outcome = wrote(&stdout, &stderr);
     }
 }

@@ -37,7 +37,7 @@ impl Node {
         // Processes of other users go through it.
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
         let mut state = SimState::default();
-        state.driver.version = version.to_owned();
+        version.clone_into(&mut state.driver.version);
         state.gpus.push(SimGpu::of_model("t4", 0, GPU).unwrap());
         let store = Store::create(dir.path().join("sim"), &state).unwrap();
         let bin = dir.path().join("bin");

@@ -39,6 +39,10 @@ impl Subject<'_> {
 }
 
 /// What a code means for what was tried.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "every other code is told in the library's words"
+)]
 pub(super) fn refusal(code: Code, subject: Subject<'_>, action: &str) -> NvmlError {
     match code {
         Code::LibloadingError(_) | Code::LibraryNotFound => NvmlError::LibraryNotFound {
