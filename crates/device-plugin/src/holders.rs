@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpshare_kubelet::pod_resources;
+use mpshare_kubelet::pod_resources::{self, ListError};
 use mpshare_kubelet::socket::ConnectError;
 use tokio::sync::Notify;
 
+use crate::ledger::PodResources;
 use crate::node::{Node, Pace};
 use crate::problem::{Failures, sentence};
 
@@ -16,33 +17,19 @@ const FIRST_RESEND: Duration = Duration::from_secs(5);
 
 /// Longest pause between them: a container that only the checkpoint names may be a running init
 /// container, for as long as it likes.
-const LONGEST_RESEND: Duration = Duration::from_secs(60);
+const LONGEST_RESEND: Duration = Duration::from_mins(1);
 
 /// Follows the holders until the end of the role; `resend` is told to send the device lists
 /// again.
 pub(crate) async fn follow(node: Arc<Node>, resend: Arc<Notify>) -> Result<(), ConnectError> {
     let timings = node.options().timings;
-    let mut lister = pod_resources::lister(&node.options().pod_resources_socket)?;
+    let mut client = pod_resources::lister(&node.options().pod_resources_socket)?;
     let mut failures = Failures::default();
     let mut resends = Resends::default();
     loop {
-        let listed = match pod_resources::list(&mut lister, timings.call).await {
-            Ok(listed) => {
-                let missed = failures.over();
-                if missed > 0 {
-                    tracing::info!(missed, "the kubelet lists pod resources again");
-                }
-                Some(listed)
-            }
-            Err(error) => {
-                let problem = sentence(&error);
-                if failures.is_news(&problem) {
-                    tracing::warn!(problem, "holders of shares unknown, all count as held");
-                }
-                None
-            }
-        };
-        let seen = node.reconcile(listed.as_ref(), Instant::now());
+        let answer = pod_resources::list(&mut client, timings.call).await;
+        note(&answer, &mut failures);
+        let seen = node.reconcile(answer.as_ref().ok(), Instant::now());
         if resends.is_due(&seen.checkpoint_only, Instant::now()) {
             resend.notify_one();
         }
@@ -54,6 +41,20 @@ pub(crate) async fn follow(node: Arc<Node>, resend: Arc<Notify>) -> Result<(), C
             () = tokio::time::sleep(pause) => {}
             () = node.granted.notified() => tokio::time::sleep(timings.poll_pending).await,
         }
+    }
+}
+
+fn note(answer: &Result<PodResources, ListError>, failures: &mut Failures) {
+    let Err(error) = answer else {
+        let missed = failures.over();
+        if missed > 0 {
+            tracing::info!(missed, "the kubelet lists pod resources again");
+        }
+        return;
+    };
+    let problem = sentence(error);
+    if failures.is_news(&problem) {
+        tracing::warn!(problem, "holders of shares unknown, all count as held");
     }
 }
 

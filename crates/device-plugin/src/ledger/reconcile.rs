@@ -17,7 +17,7 @@ use super::{Basis, Clients, Record};
 
 /// How long a former owner without processes on the card is remembered. Its processes have been
 /// killed long before: the kubelet gives them seconds (facts/kubernetes.md 9).
-const FORMER_POD_KEPT: Duration = Duration::from_secs(60);
+const FORMER_POD_KEPT: Duration = Duration::from_mins(1);
 
 /// Who holds which ids, as the pod resources API tells it.
 pub(crate) type PodResources = BTreeMap<Holder, BTreeSet<String>>;

@@ -212,18 +212,16 @@ impl Node {
     /// Where the daemon of a share is, or will be: before the supervisor has followed the plan
     /// its report is about another daemon.
     fn daemon_paths(&self, state: &State, share: &LiveShare) -> DaemonPaths {
-        match state.current_daemon(share) {
-            Some(daemon) => DaemonPaths {
+        if let Some(daemon) = state.current_daemon(share) {
+            return DaemonPaths {
                 pipe: daemon.pipe_directory.clone().into(),
                 shm: daemon.shm_directory.clone().into(),
-            },
-            None => {
-                let paths = self.options.host_root().gpu(&share.resource, &share.gpu);
-                DaemonPaths {
-                    pipe: paths.pipe(),
-                    shm: paths.shm(),
-                }
-            }
+            };
+        }
+        let paths = self.options.host_root().gpu(&share.resource, &share.gpu);
+        DaemonPaths {
+            pipe: paths.pipe(),
+            shm: paths.shm(),
         }
     }
 
