@@ -7,10 +7,11 @@ use crate::cli::{self, Foreground, Role, USAGE, Users};
 use crate::daemon::{Daemon, Options};
 use crate::files::{self, Dirs};
 use crate::profile::Profile;
-use crate::{daemonize, frontend};
+use crate::{daemonize, frontend, signals};
 
 /// Runs the control program with this process's arguments.
 pub fn run() -> ExitCode {
+    signals::restore_defaults();
     let profile = Profile::current();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match cli::role(profile, &arguments) {

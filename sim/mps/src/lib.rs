@@ -14,3 +14,4 @@ mod frontend;
 mod log;
 mod profile;
 pub mod server;
+mod signals;

@@ -24,6 +24,7 @@ use rustix::fd::OwnedFd;
 use crate::files::Dirs;
 use crate::log::ServerLog;
 use crate::profile::Profile;
+use crate::signals;
 use cards::{Card, StartFailure};
 use client::Client;
 use fault::Watch;
@@ -78,6 +79,7 @@ struct Started {
 
 /// Runs the server with this process's environment.
 pub fn run() -> ExitCode {
+    signals::restore_defaults();
     let pipe_dir = Dirs::from_env().pipe;
     let log = ServerLog::open(&pipe_dir);
     match start(&pipe_dir.join("control"), &log) {
