@@ -1,0 +1,495 @@
+//! The role against an API server in memory, with its files in a scratch directory.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a helper of a test fails by panicking, as the tests do"
+)]
+
+mod harness {
+    //! One node with the role running on it, and waits for what a test wants to see.
+
+    use std::fs;
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    use mpshare_api::{ChosenConfig, MpsRoot, NodeStatus, read_document, write_document};
+    use mpshare_config_manager::{ConfigSource, Options, RunError, run};
+    use mpshare_testkit::fakekube::FakeKube;
+    use serde_json::{Value, json};
+    use tempfile::TempDir;
+    use tokio::task::JoinHandle;
+    use tokio_util::sync::CancellationToken;
+
+    pub(crate) const NODE: &str = "gpu-1";
+    pub(crate) const LABEL: &str = "nvidia.com/device-plugin.config";
+    const DEADLINE: Duration = Duration::from_secs(20);
+
+    pub(crate) struct Rig {
+        pub(crate) kube: FakeKube,
+        pub(crate) scratch: TempDir,
+        pub(crate) root: MpsRoot,
+        role: Option<(CancellationToken, JoinHandle<Result<(), RunError>>)>,
+    }
+
+    pub(crate) fn replicas(count: u32) -> String {
+        format!(
+            "sharing:\n  mps:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: {count}\n"
+        )
+    }
+
+    pub(crate) fn node(labels: &Value) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": NODE, "labels": labels},
+            "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady",
+                "message": "", "lastHeartbeatTime": "2026-01-01T00:00:00Z",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+        })
+    }
+
+    impl Rig {
+        /// A cluster with the node and the presets; the role isn't started.
+        pub(crate) async fn new(labels: &Value) -> Self {
+            let kube = FakeKube::start().await.unwrap();
+            kube.create(node(labels)).await.unwrap();
+            let configs = json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "nvidia-device-plugin-configs", "namespace": "kube-system"},
+                "data": {"mps-1x": replicas(1), "mps-2x": replicas(2), "mps-4x": replicas(4),
+                    "broken": "version: v1\nmps: {}\n"},
+            });
+            kube.create(configs).await.unwrap();
+            let scratch = tempfile::tempdir().unwrap();
+            let root = MpsRoot::new(scratch.path().join("mps"));
+            Self {
+                kube,
+                scratch,
+                root,
+                role: None,
+            }
+        }
+
+        /// A started role on a node with this config label.
+        pub(crate) async fn on(config: &str) -> Self {
+            let mut rig = Self::new(&json!({LABEL: config})).await;
+            rig.start(|_| {});
+            rig
+        }
+
+        pub(crate) fn start(&mut self, adjust: impl FnOnce(&mut Options)) {
+            let mut options = Options {
+                node: NODE.to_owned(),
+                root: self.root.clone(),
+                source: ConfigSource::default(),
+                default_config: None,
+                fallbacks: Vec::new(),
+            };
+            adjust(&mut options);
+            let shutdown = CancellationToken::new();
+            let client = self.kube.client().unwrap();
+            let role = tokio::spawn(run(client, options, shutdown.clone()));
+            self.role = Some((shutdown, role));
+        }
+
+        pub(crate) async fn stop(&mut self) {
+            let (shutdown, role) = self.role.take().unwrap();
+            shutdown.cancel();
+            role.await.unwrap().unwrap();
+        }
+
+        pub(crate) fn in_force(&self) -> Option<ChosenConfig> {
+            read_document(&self.root.config()).unwrap()
+        }
+
+        pub(crate) fn report(&self, status: &NodeStatus) {
+            fs::create_dir_all(self.root.path()).unwrap();
+            write_document(&self.root.status(), status).unwrap();
+        }
+
+        pub(crate) fn condition(&self, kind: &str) -> Option<Value> {
+            let node = self.kube.get("nodes", "", NODE)?;
+            let conditions = node["status"]["conditions"].as_array()?.clone();
+            conditions
+                .into_iter()
+                .find(|condition| condition["type"] == kind)
+        }
+
+        pub(crate) fn ours(&self) -> Option<(String, String)> {
+            let condition = self.condition("MPSShareReady")?;
+            let text = |field: &str| condition[field].as_str().map(str::to_owned);
+            Some((text("status")?, text("reason")?))
+        }
+
+        /// Waits until the config of this name is in force.
+        pub(crate) async fn until_in_force(&self, name: &str) -> ChosenConfig {
+            until(&format!("config {name} in force"), || {
+                self.in_force().filter(|config| config.name == name)
+            })
+            .await
+        }
+
+        /// Waits until our condition has this status and reason.
+        pub(crate) async fn until_condition(&self, status: &str, reason: &str) -> Value {
+            let wanted = Some((status.to_owned(), reason.to_owned()));
+            until(&format!("condition {status} {reason}"), || {
+                (self.ours() == wanted).then(|| self.condition("MPSShareReady").unwrap())
+            })
+            .await
+        }
+
+        pub(crate) fn events(&self, reason: &str) -> Vec<Value> {
+            let mut events = self.kube.events_of("Node", NODE);
+            events.retain(|event| event["reason"] == reason);
+            events
+        }
+    }
+
+    /// Waits for a value.
+    pub(crate) async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(value) = look() {
+                return value;
+            }
+            assert!(start.elapsed() < DEADLINE, "waited in vain for {what}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Mounts configs as the kubelet does: data in a dated directory, reached through `..data`.
+    pub(crate) fn mount(directory: &Path, date: &str, configs: &[(&str, &str)]) {
+        let dated = directory.join(format!("..{date}"));
+        fs::create_dir_all(&dated).unwrap();
+        for (name, text) in configs {
+            fs::write(dated.join(name), text).unwrap();
+            let link = directory.join(name);
+            if !link.is_symlink() {
+                std::os::unix::fs::symlink(Path::new("..data").join(name), link).unwrap();
+            }
+        }
+        let next = directory.join("..data_tmp");
+        std::os::unix::fs::symlink(format!("..{date}"), &next).unwrap();
+        fs::rename(next, directory.join("..data")).unwrap();
+    }
+}
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::time::{Duration, Instant};
+
+use harness::{LABEL, NODE, Rig, mount, node, replicas, until};
+use mpshare_api::status::ReasonText;
+use mpshare_api::{GpuState, GpuStatus, NodeStatus};
+use mpshare_config_manager::{ConfigSource, Fallback};
+use mpshare_testkit::fakekube::{Effect, Matching, Times, WatchEnd};
+use serde_json::{Value, json};
+
+/// A report on one T4 at this generation.
+fn report(generation: &str) -> NodeStatus {
+    NodeStatus {
+        version: NodeStatus::VERSION,
+        config: "mps-2x".to_owned(),
+        driver: "550.54.15".to_owned(),
+        gpus: vec![GpuStatus {
+            uuid: "GPU-cb1213a3-d6a4-be7f-0d2c-8b2f6c3c7a11".to_owned(),
+            index: 0,
+            minor: 0,
+            model: "Tesla T4".to_owned(),
+            memory_mib: 15360,
+            compute_capability: (7, 5),
+            mig: None,
+            numa_node: None,
+            state: GpuState::Ready,
+            reason: None,
+            generation: generation.to_owned(),
+            daemon: None,
+        }],
+        reasons: Vec::new(),
+    }
+}
+
+const HALVES: &str = "mps/nvidia.com/gpu/2x7680M@50.0";
+
+#[tokio::test]
+async fn a_label_change_is_written_at_once() {
+    let rig = Rig::on("mps-2x").await;
+    let config = rig.until_in_force("mps-2x").await;
+    assert_eq!(
+        config.why,
+        "node label nvidia.com/device-plugin.config=mps-2x"
+    );
+    assert_eq!(config.text, replicas(2));
+    let mut times = Vec::new();
+    for name in ["mps-4x", "mps-1x", "mps-2x", "mps-4x", "mps-1x", "mps-2x"] {
+        let start = Instant::now();
+        rig.kube.patch_node_label(NODE, LABEL, name).await.unwrap();
+        rig.until_in_force(name).await;
+        times.push(start.elapsed());
+    }
+    times.sort_unstable();
+    println!("label change to config.yaml: {times:?}");
+    // A poll of any kind would show: the median is a few milliseconds, also on a busy machine.
+    assert!(
+        times[times.len() / 2] < Duration::from_millis(200),
+        "{times:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_edit_of_the_config_map_is_followed() {
+    let rig = Rig::on("mps-2x").await;
+    rig.until_in_force("mps-2x").await;
+    let edit = json!({"data": {"mps-2x": replicas(3)}});
+    rig.kube
+        .patch(
+            "configmaps",
+            "kube-system",
+            "nvidia-device-plugin-configs",
+            edit,
+        )
+        .await
+        .unwrap();
+    until("the edited text", || {
+        rig.in_force().filter(|config| config.text == replicas(3))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_invalid_config_leaves_the_last_good_one_and_says_where_it_is_wrong() {
+    let rig = Rig::on("mps-2x").await;
+    rig.until_in_force("mps-2x").await;
+    rig.kube
+        .patch_node_label(NODE, LABEL, "broken")
+        .await
+        .unwrap();
+    let condition = rig.until_condition("False", "ConfigInvalid").await;
+    let message = condition["message"].as_str().unwrap();
+    assert!(
+        message.starts_with(
+            "config `broken` can't be used, the last good one stays in force: \
+             line 2, column 1: unknown key `mps` at the top level"
+        ),
+        "{message}"
+    );
+    assert_eq!(rig.in_force().unwrap().name, "mps-2x");
+    let event = until("an Event", || rig.events("ConfigInvalid").pop()).await;
+    assert_eq!(event["type"], "Warning");
+    assert!(message.starts_with(event["message"].as_str().unwrap()));
+    assert_eq!(event["source"]["component"], "mpshare-config-manager");
+    let uid = rig.kube.get("nodes", "", NODE).unwrap()["metadata"]["uid"].clone();
+    assert_eq!(event["involvedObject"]["uid"], uid);
+}
+
+#[tokio::test]
+async fn labels_that_disagree_change_nothing() {
+    let rig = Rig::on("mps-2x").await;
+    rig.until_in_force("mps-2x").await;
+    let labels = json!({"metadata": {"labels": {
+        LABEL: "mps-4x", "ack.node.gpu.schedule": "mps",
+    }}});
+    rig.kube.patch("nodes", "", NODE, labels).await.unwrap();
+    rig.until_condition("False", "LabelsDisagree").await;
+    assert_eq!(rig.in_force().unwrap().name, "mps-2x");
+    rig.kube
+        .remove_node_label(NODE, "ack.node.gpu.schedule")
+        .await
+        .unwrap();
+    rig.until_in_force("mps-4x").await;
+}
+
+#[tokio::test]
+async fn the_condition_follows_the_report_and_leaves_the_kubelets_alone() {
+    let rig = Rig::on("mps-2x").await;
+    rig.until_condition("Unknown", "StatusMissing").await;
+    rig.report(&report("exclusive/nvidia.com/gpu"));
+    let switching = rig.until_condition("False", "Reconfiguring").await;
+    rig.report(&report(HALVES));
+    let ready = rig.until_condition("True", "Ready").await;
+    let message = ready["message"].as_str().unwrap();
+    assert!(
+        message.contains("2 units of `nvidia.com/gpu` each"),
+        "{message}"
+    );
+    assert!(ready["lastTransitionTime"].as_str() >= switching["lastTransitionTime"].as_str());
+    let kubelets = rig.condition("Ready").unwrap();
+    assert_eq!(kubelets["lastHeartbeatTime"], "2026-01-01T00:00:00Z");
+
+    // The status stays False here, so the time of transition stays too.
+    let mut broken = report(HALVES);
+    broken.gpus[0].state = GpuState::Fault;
+    rig.report(&broken);
+    let fault = rig.until_condition("False", "GpuNotReady").await;
+    broken.gpus[0].reason = Some(ReasonText {
+        code: "ServerFault".to_owned(),
+        message: "MPS server 7 is in FAULT".to_owned(),
+    });
+    // Times have whole seconds: the next patch comes in another one.
+    let written = Instant::now();
+    until("another second", || {
+        (written.elapsed() > Duration::from_millis(1100)).then_some(())
+    })
+    .await;
+    rig.report(&broken);
+    let with_reason = rig.until_condition("False", "ServerFault").await;
+    assert_eq!(
+        with_reason["lastTransitionTime"],
+        fault["lastTransitionTime"]
+    );
+    assert_ne!(with_reason["lastHeartbeatTime"], fault["lastHeartbeatTime"]);
+    until("an Event", || rig.events("ServerFault").pop()).await;
+}
+
+#[tokio::test]
+async fn an_unchanged_condition_isnt_patched_again() {
+    let rig = Rig::on("mps-2x").await;
+    rig.report(&report(HALVES));
+    rig.until_condition("True", "Ready").await;
+    let version = |rig: &Rig| {
+        let node = rig.kube.get("nodes", "", NODE).unwrap();
+        node["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let before = version(&rig);
+    rig.report(&report(HALVES));
+    // An edit that concerns nobody, to see that the loop has been around since.
+    rig.kube.patch_node_label(NODE, "other", "1").await.unwrap();
+    let labelled = version(&rig);
+    assert_ne!(before, labelled);
+    let start = Instant::now();
+    until("time for a patch", || {
+        (start.elapsed() > Duration::from_millis(800)).then_some(())
+    })
+    .await;
+    assert_eq!(version(&rig), labelled);
+}
+
+#[tokio::test]
+async fn a_restart_writes_and_announces_nothing_again() {
+    let mut rig = Rig::on("mps-2x").await;
+    rig.until_in_force("mps-2x").await;
+    until("the Event", || rig.events("ConfigApplied").pop()).await;
+    let inode = fs::metadata(rig.root.config()).unwrap().ino();
+    rig.stop().await;
+    rig.start(|_| {});
+    rig.kube
+        .patch_node_label(NODE, LABEL, "broken")
+        .await
+        .unwrap();
+    rig.until_condition("False", "ConfigInvalid").await;
+    assert_eq!(fs::metadata(rig.root.config()).unwrap().ino(), inode);
+    until("the refusal's Event", || rig.events("ConfigInvalid").pop()).await;
+    assert_eq!(rig.events("ConfigApplied").len(), 1);
+}
+
+#[tokio::test]
+async fn a_damaged_or_removed_config_is_written_again() {
+    let rig = Rig::on("mps-2x").await;
+    rig.until_in_force("mps-2x").await;
+    fs::write(rig.root.config(), "{ trunc").unwrap();
+    let whole = || {
+        let read = mpshare_api::read_document::<mpshare_api::ChosenConfig>(&rig.root.config());
+        read.ok().flatten().filter(|config| config.name == "mps-2x")
+    };
+    until("the damaged file to be replaced", whole).await;
+    fs::remove_file(rig.root.config()).unwrap();
+    rig.until_in_force("mps-2x").await;
+}
+
+#[tokio::test]
+async fn what_changed_while_the_api_was_away_is_made_up_for() {
+    let rig = Rig::on("mps-2x").await;
+    rig.until_in_force("mps-2x").await;
+    for verb in ["list", "watch", "get", "patch", "create"] {
+        let matching = Matching::any().verb(verb);
+        rig.kube
+            .faults()
+            .inject(Times::Always, matching, Effect::Fail(503));
+    }
+    rig.kube.end_watches(WatchEnd::Broken);
+    rig.kube
+        .patch_node_label(NODE, LABEL, "mps-4x")
+        .await
+        .unwrap();
+    rig.kube.compact_history();
+    // The report is followed without the API.
+    rig.report(&report(HALVES));
+    rig.kube.faults().clear();
+    rig.until_in_force("mps-4x").await;
+    rig.until_condition("False", "Reconfiguring").await;
+}
+
+#[tokio::test]
+async fn a_node_that_was_made_anew_gets_the_condition_again() {
+    let rig = Rig::on("mps-2x").await;
+    rig.report(&report(HALVES));
+    rig.until_condition("True", "Ready").await;
+    rig.kube.delete("nodes", "", NODE).await.unwrap();
+    rig.kube
+        .create(node(&json!({LABEL: "mps-2x"})))
+        .await
+        .unwrap();
+    rig.until_condition("True", "Ready").await;
+}
+
+#[tokio::test]
+async fn without_labels_the_default_and_then_fallbacks_decide() {
+    let mut rig = Rig::new(&json!({})).await;
+    rig.start(|_| {});
+    rig.until_condition("False", "ConfigNotChosen").await;
+    assert_eq!(rig.in_force(), None);
+    rig.stop().await;
+    rig.start(|options| options.fallbacks = vec![Fallback::Single, Fallback::Empty]);
+    let config = rig.until_in_force("empty").await;
+    assert_eq!(config.text, "");
+    rig.stop().await;
+    rig.start(|options| options.default_config = Some("mps-1x".to_owned()));
+    rig.until_in_force("mps-1x").await;
+}
+
+#[tokio::test]
+async fn a_config_map_that_comes_late_is_picked_up() {
+    let mut rig = Rig::new(&json!({LABEL: "mps-2x"})).await;
+    rig.start(|options| {
+        options.source = ConfigSource::ConfigMap {
+            namespace: "gpu".to_owned(),
+            name: "late".to_owned(),
+        };
+    });
+    let condition = rig.until_condition("False", "ConfigSourceMissing").await;
+    let message = condition["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("there is no ConfigMap `gpu/late`"),
+        "{message}"
+    );
+    let late: Value = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "late", "namespace": "gpu"}, "data": {"mps-2x": replicas(2)},
+    });
+    rig.kube.create(late).await.unwrap();
+    rig.until_in_force("mps-2x").await;
+}
+
+#[tokio::test]
+async fn a_mounted_directory_is_followed_through_its_swaps() {
+    let mut rig = Rig::new(&json!({LABEL: "a"})).await;
+    let directory = rig.scratch.path().join("configs");
+    mount(&directory, "2026_01", &[("a", &replicas(2))]);
+    let source = ConfigSource::Directory(directory.clone());
+    rig.start(|options| options.source = source);
+    assert_eq!(rig.until_in_force("a").await.text, replicas(2));
+    mount(
+        &directory,
+        "2026_02",
+        &[("a", &replicas(4)), ("b", &replicas(8))],
+    );
+    until("the new text", || {
+        rig.in_force().filter(|config| config.text == replicas(4))
+    })
+    .await;
+    rig.kube.patch_node_label(NODE, LABEL, "b").await.unwrap();
+    assert_eq!(rig.until_in_force("b").await.text, replicas(8));
+}
