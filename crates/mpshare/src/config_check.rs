@@ -61,7 +61,10 @@ pub(crate) fn run(args: ConfigArgs) -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Nothing is left to be done when even this can't be written.
-            drop(writeln!(io::stderr(), "{error:#}; hint: `-` is standard input"));
+            drop(writeln!(
+                io::stderr(),
+                "{error:#}; hint: `-` is standard input"
+            ));
             ExitCode::from(2)
         }
     }

@@ -62,7 +62,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
 
 /// The supervisor blocks on its channel; a thread of its own turns the signal into an event.
 fn stop_on_signal(stop: Sender<Event>) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let wait = move || match runtime.block_on(until_signal()) {
         Ok(signal) => {
             info!(signal, "ending");
@@ -71,12 +73,17 @@ fn stop_on_signal(stop: Sender<Event>) -> Result<()> {
         }
         Err(error) => tracing::error!(%error, "can't wait for signals"),
     };
-    thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(wait)?;
     Ok(())
 }
 
 fn ports(args: &Args) -> Ports {
-    let programs = Programs { directory: args.mps_programs.clone(), ..Programs::default() };
+    let programs = Programs {
+        directory: args.mps_programs.clone(),
+        ..Programs::default()
+    };
     let launcher: Arc<dyn Launcher> = Arc::new(OwnSession::new(programs));
     let daemons = move |mut site: DaemonSite, profile: VersionProfile| -> Box<dyn ControlDaemon> {
         // Launched in this mount namespace, servers see its /dev/shm, and clients must see the same.

@@ -38,8 +38,9 @@ pub(super) fn kill(sim_dir: &Path, deadline: Duration) -> Vec<i32> {
             return left;
         }
         for pid in left.into_iter().filter_map(Pid::from_raw) {
-            // It may be gone by now.
-            drop(kill_process(pid, Signal::KILL));
+            if let Err(error) = kill_process(pid, Signal::KILL) {
+                tracing::debug!(%error, "process has ended already");
+            }
         }
         std::thread::park_timeout(Duration::from_millis(5));
     }

@@ -65,8 +65,9 @@ impl RoleProcess {
     pub(super) fn end(mut self, signal: Signal) -> io::Result<()> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
-            // It may have ended by itself.
-            drop(kill_process(pid, signal));
+            if let Err(error) = kill_process(pid, signal) {
+                tracing::debug!(%error, "process has ended already");
+            }
         }
         self.child.wait().map(drop)
     }

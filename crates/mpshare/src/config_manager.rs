@@ -1,0 +1,85 @@
+//! `mpshare config-manager`: chooses the node's config.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use mpshare_api::names::CONFIG_MAP;
+use mpshare_config_manager::{ConfigSource, Fallback, Options};
+
+use crate::options::{RootOptions, run_until_signal};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    root: RootOptions,
+    /// This node's name.
+    #[arg(long, env = "NODE_NAME")]
+    node_name: String,
+    /// A kubeconfig file; without it the pod's service account.
+    #[arg(long, env = "KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace of the `ConfigMap`.
+    #[arg(long, env = "CONFIG_MAP_NAMESPACE", default_value = "kube-system")]
+    config_map_namespace: String,
+    /// Name of the `ConfigMap` with one key per config.
+    #[arg(long, env = "CONFIG_MAP_NAME", default_value = CONFIG_MAP)]
+    config_map_name: String,
+    /// Read configs from the files of this directory instead of a `ConfigMap`.
+    #[arg(long, env = "CONFIG_FILE_SRCDIR")]
+    config_dir: Option<PathBuf>,
+    /// The config of a node without a label.
+    #[arg(long, env = "DEFAULT_CONFIG")]
+    default_config: Option<String>,
+    /// What is tried, in this order, without label and default: `named` (the config `default`),
+    /// `single` (the only one), `empty` (whole cards).
+    #[arg(
+        long,
+        env = "FALLBACK_STRATEGIES",
+        value_delimiter = ',',
+        default_value = "named,single"
+    )]
+    fallback_strategies: Vec<Fallback>,
+}
+
+/// Chooses until SIGTERM or SIGINT.
+pub(crate) fn run(args: Args) -> Result<()> {
+    run_until_signal(|shutdown| async move {
+        let client = client(args.kubeconfig.as_deref()).await?;
+        let source = args.config_dir.map_or(
+            ConfigSource::ConfigMap {
+                namespace: args.config_map_namespace,
+                name: args.config_map_name,
+            },
+            ConfigSource::Directory,
+        );
+        let options = Options {
+            node: args.node_name,
+            root: args.root.root(),
+            source,
+            // An empty value is how a chart says "none".
+            default_config: args.default_config.filter(|name| !name.is_empty()),
+            fallbacks: args.fallback_strategies,
+        };
+        mpshare_config_manager::run(client, options, shutdown)
+            .await
+            .context("the config-manager can't work")
+    })
+}
+
+async fn client(kubeconfig: Option<&std::path::Path>) -> Result<Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path)
+                .with_context(|| format!("kubeconfig `{}`", path.display()))?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("kubeconfig `{}`", path.display()))?
+        }
+        None => Config::incluster().context(
+            "no service account here; hint: give `--kubeconfig` when not running in a pod",
+        )?,
+    };
+    Client::try_from(config).context("no Kubernetes client")
+}

@@ -1,0 +1,15 @@
+//! The whole node: the product's real processes on simulated cards, kubelet and API server.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "tests"
+)]
+
+mod chaos;
+mod hostile;
+mod scene;
+mod supervisor;

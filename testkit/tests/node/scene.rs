@@ -1,0 +1,156 @@
+//! What the tests of the whole node start from.
+
+use std::time::{Duration, Instant};
+
+use mpshare_api::{ChosenConfig, GpuState, GpuStatus, write_document};
+use mpshare_testkit::fakekubelet::{Phase, PodHandle, PodSpec, pod};
+use mpshare_testkit::simnode::{NODE, Role, Setup, SimNode};
+use serde_json::json;
+
+pub(crate) const GPU: &str = "nvidia.com/gpu";
+
+/// How long anything may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A config that cuts every card.
+pub(crate) fn config(replicas: u32) -> String {
+    format!(
+        "version: v1\nsharing:\n  mps:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: {replicas}\n"
+    )
+}
+
+/// A node with the document's configs and one more, and no process of the product.
+pub(crate) async fn bare(setup: Setup) -> SimNode {
+    let node = SimNode::start(setup).await.unwrap();
+    let configs: serde_json::Map<_, _> = (1..=4)
+        .map(|n| (format!("mps-{n}x"), json!(config(n))))
+        .collect();
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": configs,
+        "metadata": {"name": "nvidia-device-plugin-configs", "namespace": "kube-system"},
+    });
+    node.kube().create(map).await.unwrap();
+    node
+}
+
+/// A node that offers its cards cut into `replicas`.
+pub(crate) async fn running(setup: Setup, replicas: usize) -> SimNode {
+    let cards = setup.cards.len();
+    let mut node = bare(setup).await;
+    label(&node, replicas).await;
+    node.start_product().unwrap();
+    node.kubelet()
+        .wait_allocatable(GPU, cards * replicas, PATIENCE)
+        .await
+        .unwrap();
+    node
+}
+
+/// Picks a config.
+pub(crate) async fn label(node: &SimNode, replicas: usize) {
+    let value = format!("mps-{replicas}x");
+    let key = "nvidia.com/device-plugin.config";
+    node.kube()
+        .patch_node_label(NODE, key, &value)
+        .await
+        .unwrap();
+}
+
+/// A node with a supervisor alone, on a config that this test wrote.
+pub(crate) async fn supervised(setup: Setup, replicas: u32) -> SimNode {
+    let mut node = bare(setup).await;
+    write_config(&node, replicas);
+    node.start_role(Role::Supervisor).unwrap();
+    node
+}
+
+/// Writes `config.yaml` in config-manager's place.
+pub(crate) fn write_config(node: &SimNode, replicas: u32) {
+    let chosen = ChosenConfig {
+        version: ChosenConfig::VERSION,
+        name: format!("mps-{replicas}x"),
+        why: "a test".to_owned(),
+        text: config(replicas),
+    };
+    std::fs::create_dir_all(node.mps_root().path()).unwrap();
+    write_document(&node.mps_root().config(), &chosen).unwrap();
+}
+
+/// A pod with one container that holds `alloc` on `units` units.
+pub(crate) fn client(name: &str, units: usize, alloc: &str) -> PodSpec {
+    pod(name).container("c").gpus(GPU, units).command([
+        "cuda-sample",
+        "--alloc",
+        alloc,
+        "--hold",
+        "forever",
+    ])
+}
+
+/// Admits a pod and waits until its program holds its memory.
+pub(crate) async fn hold(node: &SimNode, spec: PodSpec) -> PodHandle {
+    let pod = node.kubelet().admit(spec);
+    if let Err(error) = pod.wait_phase(Phase::Running, PATIENCE).await {
+        panic!("{error}: {:?}\n{}", pod.status(), logs(node));
+    }
+    wait(
+        &format!("`{}` holds its memory: {}", pod.spec().name, pod.log("c")),
+        || pod.log("c").contains("holding"),
+    )
+    .await;
+    pod
+}
+
+/// Waits for a fact.
+pub(crate) async fn wait(what: &str, fact: impl Fn() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !fact() {
+        assert!(Instant::now() < until, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The report on a card, once it satisfies `check`.
+pub(crate) async fn card(
+    node: &SimNode,
+    index: usize,
+    what: &str,
+    check: impl Fn(&GpuStatus) -> bool,
+) -> GpuStatus {
+    let found = || {
+        node.status()
+            .and_then(|status| status.gpus.get(index).cloned())
+    };
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let status = found();
+        if let Some(status) = status.as_ref().filter(|status| check(status)) {
+            return status.clone();
+        }
+        assert!(
+            Instant::now() < until,
+            "card {index} isn't {what}: {status:#?}\n{}",
+            logs(node)
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The report on a card that is ready.
+pub(crate) async fn ready(node: &SimNode, index: usize) -> GpuStatus {
+    card(node, index, "ready", |card| card.state == GpuState::Ready).await
+}
+
+/// The ends of all logs, for a failed test.
+pub(crate) fn logs(node: &SimNode) -> String {
+    let log = |role: Role| {
+        let text = std::fs::read_to_string(node.log(role)).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let end = lines.iter().skip(lines.len().saturating_sub(30));
+        format!(
+            "--- {role}\n{}\n",
+            end.copied().collect::<Vec<_>>().join("\n")
+        )
+    };
+    Role::ALL.map(log).concat()
+}
