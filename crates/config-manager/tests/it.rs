@@ -2,7 +2,6 @@
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    clippy::panic,
     reason = "a helper of a test fails by panicking, as the tests do"
 )]
 
@@ -183,7 +182,7 @@ use mpshare_api::status::ReasonText;
 use mpshare_api::{GpuState, GpuStatus, NodeStatus};
 use mpshare_config_manager::{ConfigSource, Fallback};
 use mpshare_testkit::fakekube::{Effect, Matching, Times, WatchEnd};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// A report on one T4 at this generation.
 fn report(generation: &str) -> NodeStatus {
@@ -465,7 +464,7 @@ async fn a_config_map_that_comes_late_is_picked_up() {
         message.starts_with("there is no ConfigMap `gpu/late`"),
         "{message}"
     );
-    let late: Value = json!({
+    let late = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "late", "namespace": "gpu"}, "data": {"mps-2x": replicas(2)},
     });
