@@ -56,6 +56,16 @@ impl Asked {
     }
 
     pub(crate) fn json(&self) -> Result<Value, ApiError> {
+        // `kubectl create configmap NAME` and its like send protobuf; `kubectl create -f` doesn't.
+        let media_type = self.header(header::CONTENT_TYPE);
+        if media_type.starts_with("application/vnd.kubernetes.protobuf") {
+            return Err(ApiError::new(
+                415,
+                "UnsupportedMediaType",
+                "the body of the request was in an unknown format - accepted media types include: \
+                 application/json",
+            ));
+        }
         serde_json::from_slice(&self.body).map_err(|error| {
             ApiError::bad_request(format!("the body can't be decoded as JSON: {error}"))
         })

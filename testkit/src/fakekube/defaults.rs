@@ -1,7 +1,7 @@
 //! Values that the server fills in when they are left out.
 //!
 //! Only those that somebody reads: a pod's phase, `QoS` class, grace period and requests, a
-//! namespace's phase and name label.
+//! namespace's phase and name label, and what kubectl's rollout commands look at.
 
 use serde_json::{Map, Value, json};
 
@@ -19,7 +19,38 @@ pub(crate) fn fill(resource: &ResourceType, object: &mut Object) {
         object
             .fields_mut()
             .insert("status".to_owned(), json!({"phase": "Active"}));
+    } else if resource.group == "apps" {
+        workload(resource, object);
     }
+}
+
+fn workload(resource: &ResourceType, object: &mut Object) {
+    match resource.plural.as_str() {
+        "daemonsets" => rollout(
+            object,
+            "updateStrategy",
+            &json!({"maxUnavailable": 1, "maxSurge": 0}),
+        ),
+        "deployments" => {
+            object
+                .section_mut("spec")
+                .entry("replicas")
+                .or_insert(json!(1));
+            rollout(
+                object,
+                "strategy",
+                &json!({"maxUnavailable": "25%", "maxSurge": "25%"}),
+            );
+        }
+        _ => {}
+    }
+}
+
+fn rollout(object: &mut Object, strategy: &str, rolling: &Value) {
+    let spec = object.section_mut("spec");
+    spec.entry("revisionHistoryLimit").or_insert(json!(10));
+    spec.entry(strategy)
+        .or_insert(json!({"type": "RollingUpdate", "rollingUpdate": rolling}));
 }
 
 fn pod(object: &mut Object) {

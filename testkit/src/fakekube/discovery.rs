@@ -109,8 +109,13 @@ fn entries(resource: &ResourceType) -> Vec<Value> {
             "create", "delete", "deletecollection", "get", "list", "patch", "update", "watch",
         ],
     });
-    if let (Some(fields), false) = (main.as_object_mut(), resource.short_names.is_empty()) {
-        fields.insert("shortNames".to_owned(), resource.short_names.clone().into());
+    for (field, names) in [
+        ("shortNames", &resource.short_names),
+        ("categories", &resource.categories),
+    ] {
+        if let (Some(fields), false) = (main.as_object_mut(), names.is_empty()) {
+            fields.insert(field.to_owned(), names.clone().into());
+        }
     }
     let mut all = vec![main];
     if resource.status != StatusRule::Absent {

@@ -8,23 +8,24 @@ use std::sync::Arc;
 use super::resource::{Generation, Origin, ResourceType, Scope, StatusRule};
 
 /// API version, plural, kind, short name, then what differs: `cluster` for cluster-scoped kinds,
-/// `status` for those with a status subresource, `generation` for those that count spec changes.
+/// `status` for those with a status subresource, `generation` for those that count spec changes,
+/// `all` for what `kubectl get all` shows.
 const BUILT_IN: &str = "
-v1                            pods                    Pod                   po     status generation
+v1                            pods                    Pod                   po     status generation all
 v1                            nodes                   Node                  no     cluster status
 v1                            namespaces              Namespace             ns     cluster status
 v1                            configmaps              ConfigMap             cm
 v1                            secrets                 Secret                -
 v1                            events                  Event                 ev
-v1                            services                Service               svc    status
+v1                            services                Service               svc    status all
 v1                            serviceaccounts         ServiceAccount        sa
 v1                            persistentvolumeclaims  PersistentVolumeClaim pvc    status
 events.k8s.io/v1              events                  Event                 ev
-apps/v1                       daemonsets              DaemonSet             ds     status generation
-apps/v1                       deployments             Deployment            deploy status generation
-apps/v1                       replicasets             ReplicaSet            rs     status generation
-apps/v1                       statefulsets            StatefulSet           sts    status generation
-batch/v1                      jobs                    Job                   -      status generation
+apps/v1                       daemonsets              DaemonSet             ds     status generation all
+apps/v1                       deployments             Deployment            deploy status generation all
+apps/v1                       replicasets             ReplicaSet            rs     status generation all
+apps/v1                       statefulsets            StatefulSet           sts    status generation all
+batch/v1                      jobs                    Job                   -      status generation all
 policy/v1                     poddisruptionbudgets    PodDisruptionBudget   pdb    status generation
 coordination.k8s.io/v1        leases                  Lease                 -
 rbac.authorization.k8s.io/v1  clusterroles            ClusterRole           -      cluster
@@ -61,6 +62,11 @@ fn kind(line: &str) -> Option<ResourceType> {
             .filter(|s| s != "-")
             .into_iter()
             .collect(),
+        categories: if has("all") {
+            vec!["all".to_owned()]
+        } else {
+            Vec::new()
+        },
         status: if has("status") {
             StatusRule::MetadataWritable
         } else {

@@ -56,6 +56,8 @@ pub struct ResourceType {
     pub scope: Scope,
     /// Abbreviations for kubectl.
     pub short_names: Vec<String>,
+    /// Groups of kinds that kubectl can ask for, such as `all`.
+    pub categories: Vec<String>,
     /// What the status subresource may change.
     pub status: StatusRule,
     /// Whether a generation is kept.
@@ -74,6 +76,7 @@ impl ResourceType {
             kind: kind.to_owned(),
             scope,
             short_names: Vec::new(),
+            categories: Vec::new(),
             status: StatusRule::MetadataFrozen,
             generation: Generation::Tracked,
             origin: Origin::Custom,

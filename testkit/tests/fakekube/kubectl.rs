@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use mpshare_testkit::fakekube::FakeKube;
 use serde_json::json;
-use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, Command};
 
 use super::seams::Echo;
 use super::{config_map, node, pod_on, soon, start};
@@ -46,8 +46,8 @@ impl Kubectl {
         self.feed(arguments, "").await
     }
 
-    async fn feed(&self, arguments: &str, input: &str) -> Printed {
-        let mut child = Command::new("kubectl")
+    fn spawn(&self, arguments: &str) -> Child {
+        Command::new("kubectl")
             .args(arguments.split_whitespace())
             .env("KUBECONFIG", &self.kubeconfig)
             .env("HOME", self.home.path())
@@ -56,7 +56,11 @@ impl Kubectl {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .unwrap();
+            .unwrap()
+    }
+
+    async fn feed(&self, arguments: &str, input: &str) -> Printed {
+        let mut child = self.spawn(arguments);
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(input.as_bytes()).await.unwrap();
         drop(stdin);
@@ -240,6 +244,52 @@ async fn kubectl_apply_creates_and_updates_without_flags() {
         kube.get("configmaps", "default", "cm").unwrap()["data"]["size"],
         "3"
     );
+}
+
+#[tokio::test]
+async fn kubectl_get_all_and_rollout_status_know_a_daemon_set() {
+    let kube = start().await;
+    let Some(kubectl) = Kubectl::on(&kube).await else {
+        return;
+    };
+    kube.create(json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {
+            "metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}}},
+        "status": {"observedGeneration": 1, "desiredNumberScheduled": 2, "numberReady": 2,
+            "updatedNumberScheduled": 2, "numberAvailable": 2, "currentNumberScheduled": 2,
+            "numberMisscheduled": 0},
+    }))
+    .await
+    .unwrap();
+    let all = kubectl.rows("get all").await;
+    assert_eq!(all[1][..2], ["daemonset.apps/agent", "2"]);
+    let status = kubectl.run("rollout status ds/agent --timeout=10s").await;
+    assert_eq!(
+        status.stdout, "daemon set \"agent\" successfully rolled out\n",
+        "{status:?}"
+    );
+}
+
+#[tokio::test]
+async fn kubectl_get_watch_prints_changes_as_they_come() {
+    let kube = start().await;
+    let Some(kubectl) = Kubectl::on(&kube).await else {
+        return;
+    };
+    kube.create(running("a")).await.unwrap();
+    let mut child = kubectl.spawn("get pods --watch --output-watch-events");
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut line = async || soon("a line", lines.next_line()).await.unwrap().unwrap();
+    assert!(line().await.starts_with("EVENT"));
+    assert!(line().await.starts_with("ADDED"));
+    kube.delete("pods", "default", "a").await.unwrap();
+    let changed = line().await;
+    assert!(
+        changed.starts_with("MODIFIED") && changed.contains("Terminating"),
+        "{changed}"
+    );
+    child.kill().await.unwrap();
 }
 
 #[tokio::test]

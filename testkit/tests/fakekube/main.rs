@@ -29,10 +29,10 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 /// The result of a future that must come in time.
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(DEADLINE, future).await {
-        Ok(value) => value,
-        Err(_) => panic!("waited too long for {what}"),
-    }
+    let Ok(value) = tokio::time::timeout(DEADLINE, future).await else {
+        panic!("waited too long for {what}");
+    };
+    value
 }
 
 async fn start() -> FakeKube {
