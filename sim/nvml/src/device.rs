@@ -3,7 +3,8 @@
 //! A handle is a number made from the card's index and never a real address, so it stays valid
 //! through shutdown, initialisation and even unloading, and a wrong one is only an error.
 
-use mpshare_sim_state::{ComputeMode, Health, SimGpu, SimState};
+use mpshare_sim_state::{ComputeMode, Faults, Health, SimGpu, SimState};
+use rustix::process::{Uid, geteuid};
 
 use crate::abi::Handle;
 use crate::pci::PciAddress;
@@ -135,7 +136,7 @@ fn change(handle: Handle, apply: impl FnOnce(&mut SimGpu)) -> Result<(), Status>
     let index = index_of(handle).ok_or(Status::INVALID_ARGUMENT)?;
     Device::of(handle)?;
     let update = |state: &mut SimState| {
-        if !may_change(state) {
+        if !may_change(&state.faults, geteuid()) {
             return Err(Status::NO_PERMISSION);
         }
         state
@@ -149,8 +150,40 @@ fn change(handle: Handle, apply: impl FnOnce(&mut SimGpu)) -> Result<(), Status>
         .map_err(|_| Status::UNKNOWN)?
 }
 
-fn may_change(state: &SimState) -> bool {
-    let faults = &state.faults;
-    let root_missing = faults.compute_mode_needs_root && !rustix::process::geteuid().is_root();
-    !faults.compute_mode_denied && !root_missing
+/// The real driver's rule applies only where the state says so: a simulated node works without root.
+fn may_change(faults: &Faults, caller: Uid) -> bool {
+    !faults.compute_mode_denied && (caller.is_root() || !faults.compute_mode_needs_root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_stands_for_its_index_and_other_numbers_for_none() {
+        assert_eq!(index_of(handle_of(3)), Some(3));
+        assert_eq!(index_of(Handle::from_number(0)), None);
+        assert_eq!(
+            index_of(Handle::from_number(handle_of(3).number() + 1)),
+            None
+        );
+    }
+
+    #[test]
+    fn who_may_change_modes_depends_on_the_rule_and_the_denial() {
+        let (root, user) = (Uid::ROOT, Uid::from_raw(1000));
+        let lax = Faults::default();
+        let strict = Faults {
+            compute_mode_needs_root: true,
+            ..Faults::default()
+        };
+        let denied = Faults {
+            compute_mode_denied: true,
+            ..Faults::default()
+        };
+        assert!(may_change(&lax, user));
+        assert!(!may_change(&strict, user));
+        assert!(may_change(&strict, root));
+        assert!(!may_change(&denied, root));
+    }
 }

@@ -33,3 +33,17 @@ impl PciAddress {
         format!("{:08X}:{:02X}:{:02X}.0", self.domain, self.bus, self.device)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_name_the_same_address() {
+        let long = PciAddress::parse("00000000:0A:07.0").unwrap();
+        assert_eq!(PciAddress::parse("0000:0a:07.0"), Some(long));
+        assert_eq!(long.long(), "00000000:0A:07.0");
+        assert_eq!(long.legacy(), "0000:0A:07.0");
+        assert_eq!(PciAddress::parse("07.0"), None);
+    }
+}

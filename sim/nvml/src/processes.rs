@@ -1,5 +1,7 @@
 //! Which processes a card shows, in the lists that `nvidia-smi` shows as `C` and `M+C`.
 
+use std::time::SystemTime;
+
 use mpshare_sim_state::{ProcessKind, SimProcess};
 
 use crate::abi::{Handle, ProcessInfo, ProcessInfoV1, ProcessUtilizationSample};
@@ -62,10 +64,11 @@ pub(crate) fn utilization(handle: Handle) -> Result<Vec<ProcessUtilizationSample
         .processes
         .iter()
         .filter(|process| process.gpu == gpu.uuid);
+    let now = microseconds_since_epoch();
     let samples: Vec<_> = on_card
         .map(|process| ProcessUtilizationSample {
             pid: process.id.pid.unsigned_abs(),
-            time_stamp: device.state.sequence,
+            time_stamp: now,
             ..ProcessUtilizationSample::default()
         })
         .collect();
@@ -74,6 +77,13 @@ pub(crate) fn utilization(handle: Handle) -> Result<Vec<ProcessUtilizationSample
     } else {
         Ok(samples)
     }
+}
+
+fn microseconds_since_epoch() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The name of the process with `pid`, on whichever card it is.

@@ -116,6 +116,17 @@ fn the_visible_cards_are_renumbered() {
 }
 
 #[test]
+fn without_a_driver_there_is_no_device() {
+    let node = Node::new();
+    node.change(|state| state.faults.driver_not_loaded = true);
+    let (outcome, _) = sample(&node, node.command(SAMPLE), "");
+    assert_eq!(
+        outcome.stderr,
+        "cuda-sample: cuInit: CUDA_ERROR_NO_DEVICE\n"
+    );
+}
+
+#[test]
 fn an_exclusive_card_refuses_a_second_process() {
     let node = Node::new();
     node.change(|state| state.gpus[0].compute_mode = ComputeMode::ExclusiveProcess);
