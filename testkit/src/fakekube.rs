@@ -65,6 +65,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::serve::ListenerExt as _;
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -113,6 +114,12 @@ impl FakeKube {
         let cluster = Arc::new(Cluster::new(settings.history, settings.bookmark_interval));
         let router = server::router(Arc::clone(&cluster));
         let stop = cluster.shutdown.clone();
+        // As Go's server does: a small watch event must not wait for the ACK of the one before.
+        let listener = listener.tap_io(|connection| {
+            if let Err(error) = connection.set_nodelay(true) {
+                tracing::debug!(%error, "no TCP_NODELAY");
+            }
+        });
         tokio::spawn(async move {
             let served = axum::serve(listener, router)
                 .with_graceful_shutdown(stop.cancelled_owned())
