@@ -194,3 +194,18 @@ fn a_client_with_another_shared_memory_directory_cannot_connect() {
         "cuda-sample: cuInit: CUDA_ERROR_MPS_CONNECTION_FAILED\n"
     );
 }
+
+#[test]
+fn the_segment_of_a_killed_server_goes_with_the_next_one() {
+    let node = Node::new();
+    let mps = Mps::start(&node, T4);
+    let segments = || std::fs::read_dir(node.path().join("shm")).unwrap().count();
+    let client = Running::holding(&node, mps.command(SAMPLE), "", 1);
+    mps.kill_servers();
+    client.end();
+    assert_eq!(segments(), 1);
+    eventually("a new server is there", || {
+        (sample(&node, mps.command(SAMPLE), "").0.code == Some(0)).then_some(())
+    });
+    assert_eq!(segments(), 1);
+}
