@@ -88,6 +88,13 @@ pub trait ControlDaemon: Send + Sync {
     /// The servers of the live daemon; at most one under protocol 2.
     fn servers(&self) -> Result<Vec<Server>, DaemonError>;
 
+    /// Has the daemon start a server for its own uid, before any client asks for one. It returns at
+    /// once; whether the server came up shows in [`ControlDaemon::servers`].
+    ///
+    /// Under exclusive compute mode the card belongs to its first process. Without a server that
+    /// is whoever comes, also a process that bypasses MPS.
+    fn start_server(&self) -> Result<(), DaemonError>;
+
     /// Sets the limits of a running server for its future clients, and reads them back.
     fn apply_to_server(&self, server: Pid, limits: DaemonLimits) -> Result<(), DaemonError>;
 

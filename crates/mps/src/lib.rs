@@ -22,7 +22,7 @@ pub mod site;
 pub use daemon::{Adopted, ControlDaemon, Patience, ProcessDaemon, Server};
 pub use error::{DaemonError, DaemonFault};
 pub use launch::{LaunchError, Launcher, OwnSession, Programs};
-pub use limits::{DaemonLimits, Defaults, LimitError, PinnedLimit};
+pub use limits::{DaemonLimits, Defaults, LimitError, MemoryDisplay, PercentDisplay, PinnedLimit};
 pub use pid::{Pid, ProcessId};
 pub use procfs::{ContainerOf, Proc, ProcessHandle};
 pub use replies::ServerStatus;

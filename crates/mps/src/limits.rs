@@ -78,6 +78,24 @@ impl fmt::Display for MemoryDisplay {
     }
 }
 
+/// A percentage as the daemon shows it: with one decimal, the rest cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PercentDisplay {
+    /// `33.5`.
+    Tenths(ThreadPercent),
+    /// `0.0`: less than a tenth. We never set that, but somebody with a shell may.
+    BelowATenth,
+}
+
+impl fmt::Display for PercentDisplay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tenths(percent) => percent.fmt(f),
+            Self::BelowATenth => f.write_str("0.0"),
+        }
+    }
+}
+
 /// What a client without limits of its own gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DaemonLimits {
@@ -111,7 +129,7 @@ impl From<DaemonLimits> for Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Defaults {
     /// The default percentage.
-    pub percent: ThreadPercent,
+    pub percent: PercentDisplay,
     /// The default memory limit of device 0; `None` means there is none.
     pub memory: Option<MemoryDisplay>,
 }
@@ -120,7 +138,8 @@ impl Defaults {
     /// Whether this is what the daemon shows when `limits` are in force. Memory from 1 GiB on is
     /// known to a whole GiB only.
     pub fn shows(self, limits: DaemonLimits) -> bool {
-        self.percent == limits.percent && self.memory == Some(limits.memory.display())
+        self.percent == PercentDisplay::Tenths(limits.percent)
+            && self.memory == Some(limits.memory.display())
     }
 }
 
@@ -174,7 +193,7 @@ mod tests {
             percent: ThreadPercent::FULL,
         };
         let shown = Defaults {
-            percent: ThreadPercent::FULL,
+            percent: PercentDisplay::Tenths(ThreadPercent::FULL),
             memory: None,
         };
         assert!(!shown.shows(limits));

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use mpshare_core::ThreadPercent;
 
+use crate::limits::PercentDisplay;
 use crate::pid::Pid;
 use crate::replies;
 
@@ -97,7 +98,10 @@ pub fn server_limits(log: &str, server: Pid) -> LoggedLimits {
         {
             limits.memory_bytes = u64::from_str_radix(bytes, 16).ok();
         } else if let Some(percent) = line.strip_prefix("Active Threads Percentage set to ") {
-            limits.percent = replies::percent(percent);
+            limits.percent = match replies::percent(percent) {
+                Some(PercentDisplay::Tenths(percent)) => Some(percent),
+                Some(PercentDisplay::BelowATenth) | None => None,
+            };
         }
     }
     limits

@@ -9,7 +9,7 @@ use std::fmt;
 use mpshare_core::ThreadPercent;
 use thiserror::Error;
 
-use crate::limits::{Defaults, MemoryDisplay};
+use crate::limits::{Defaults, MemoryDisplay, PercentDisplay};
 use crate::pid::Pid;
 
 /// What a daemon says about one of its servers.
@@ -57,9 +57,13 @@ pub enum ReplyError {
 }
 
 /// A percentage in the daemon's form: always one decimal.
-pub fn percent(line: &str) -> Option<ThreadPercent> {
+pub fn percent(line: &str) -> Option<PercentDisplay> {
+    if line == "0.0" {
+        return Some(PercentDisplay::BelowATenth);
+    }
     let (_, decimal) = line.split_once('.')?;
-    (decimal.len() == 1).then(|| line.parse().ok()).flatten()
+    let percent: Option<ThreadPercent> = (decimal.len() == 1).then(|| line.parse().ok()).flatten();
+    percent.map(PercentDisplay::Tenths)
 }
 
 /// A memory limit in the daemon's form: `7G` or `512M`.
@@ -77,7 +81,7 @@ pub fn memory(line: &str) -> Option<MemoryDisplay> {
 
 /// The reply to the setting of both defaults and to reading the memory limit, followed by the
 /// percentage of the sentinel.
-pub fn applied(lines: &[String], sentinel: ThreadPercent) -> Result<Defaults, ReplyError> {
+pub fn applied(lines: &[String], sentinel: PercentDisplay) -> Result<Defaults, ReplyError> {
     refused(lines)?;
     let (echo, rest) = lines.split_first().ok_or_else(|| unknown(lines))?;
     if percent(echo) != Some(sentinel) {
@@ -88,7 +92,7 @@ pub fn applied(lines: &[String], sentinel: ThreadPercent) -> Result<Defaults, Re
 
 /// The reply to reading the memory limit, followed by the percentage of the sentinel. No line
 /// means that there is no limit.
-pub fn defaults(lines: &[String], sentinel: ThreadPercent) -> Result<Defaults, ReplyError> {
+pub fn defaults(lines: &[String], sentinel: PercentDisplay) -> Result<Defaults, ReplyError> {
     refused(lines)?;
     let memory = match lines {
         [] => None,
@@ -184,8 +188,13 @@ pub fn terminated(server: Pid, lines: &[String]) -> Result<Result<(), String>, R
 
 /// The reply to `shutdown_server`, which says nothing when it is fine.
 pub fn shut_down(server: Pid, lines: &[String]) -> Result<(), ReplyError> {
-    refused(lines)?;
     found(server, lines)?;
+    silent(lines)
+}
+
+/// The reply to a command that says nothing when all is well.
+pub fn silent(lines: &[String]) -> Result<(), ReplyError> {
+    refused(lines)?;
     if lines.is_empty() {
         Ok(())
     } else {

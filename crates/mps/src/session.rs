@@ -6,8 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use mpshare_core::ThreadPercent;
-
+use crate::limits::PercentDisplay;
 use crate::replies;
 
 mod exchange;
@@ -28,7 +27,7 @@ pub enum Outcome {
         /// The reply lines of the commands, without the sentinel's.
         lines: Vec<String>,
         /// The sentinel's reply: the default percentage in force.
-        sentinel: ThreadPercent,
+        sentinel: PercentDisplay,
     },
     /// Nobody listens (or the directory can't be reached).
     NoDaemon,

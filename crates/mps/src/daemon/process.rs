@@ -227,6 +227,13 @@ impl ControlDaemon for ProcessDaemon {
         })
     }
 
+    fn start_server(&self) -> Result<(), DaemonError> {
+        let uid = rustix::process::geteuid().as_raw();
+        self.ask(&[format!("start_server -uid {uid}")], |lines, _| {
+            replies::silent(lines)
+        })
+    }
+
     fn kill_server(&self, server: Pid) -> Result<(), DaemonError> {
         let command = format!("shutdown_server {server} -f");
         self.ask(&[command], |lines, _| replies::shut_down(server, lines))

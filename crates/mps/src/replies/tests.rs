@@ -12,6 +12,10 @@ fn tenths(tenths: u32) -> ThreadPercent {
     ThreadPercent::from_tenths(tenths).unwrap()
 }
 
+fn shown(value: u32) -> PercentDisplay {
+    PercentDisplay::Tenths(tenths(value))
+}
+
 fn server() -> Pid {
     Pid::new(7).unwrap()
 }
@@ -23,8 +27,11 @@ fn refused_text() -> &'static str {
 
 #[test]
 fn a_percentage_has_exactly_one_decimal() {
-    assert_eq!(percent("33.5"), Some(tenths(335)));
-    for line in ["33", "33.55", "0.0", "33.", "7G", "", "100.1", "25.0 "] {
+    assert_eq!(percent("33.5"), Some(shown(335)));
+    assert_eq!(percent("0.0"), Some(PercentDisplay::BelowATenth));
+    for line in [
+        "33", "33.55", "0.00", "-0.0", "33.", "7G", "", "100.1", "25.0 ",
+    ] {
         assert_eq!(percent(line), None, "{line}");
     }
 }
@@ -40,7 +47,7 @@ fn a_memory_limit_is_a_number_of_mib_or_gib() {
 
 #[test]
 fn applied_limits_are_an_echo_and_a_display() {
-    let found = applied(&lines(&["50.0", "7G"]), tenths(500)).unwrap();
+    let found = applied(&lines(&["50.0", "7G"]), shown(500)).unwrap();
     let limits = DaemonLimits {
         memory: PinnedLimit::new(Memory::from_mib(7680)).unwrap(),
         percent: tenths(500),
@@ -55,26 +62,26 @@ fn a_missing_or_zero_display_is_never_the_limit() {
         percent: tenths(500),
     };
     for reply in [&["50.0"][..], &["50.0", "0G"]] {
-        let found = applied(&lines(reply), tenths(500)).unwrap();
+        let found = applied(&lines(reply), shown(500)).unwrap();
         assert!(!found.shows(limits), "{reply:?}");
     }
 }
 
 #[test]
 fn an_old_percentage_in_the_echo_is_seen_in_the_defaults() {
-    let found = applied(&lines(&["25.0", "7G"]), tenths(250)).unwrap();
-    assert_eq!(found.percent, tenths(250));
+    let found = applied(&lines(&["25.0", "7G"]), shown(250)).unwrap();
+    assert_eq!(found.percent, shown(250));
 }
 
 #[test]
 fn a_reply_that_was_cut_off_is_unknown_and_not_fine() {
     // The echo taken for the sentinel: nothing is left.
     assert!(matches!(
-        applied(&[], tenths(500)),
+        applied(&[], shown(500)),
         Err(ReplyError::Unknown(_))
     ));
     for reply in [&["7G"][..], &["50.0", "7G", "7G"], &["50.0", "x"]] {
-        let answer = applied(&lines(reply), tenths(500));
+        let answer = applied(&lines(reply), shown(500));
         assert!(matches!(answer, Err(ReplyError::Unknown(_))), "{reply:?}");
     }
 }
@@ -88,8 +95,8 @@ fn refusals_are_refusals_in_every_reply() {
     ] {
         let lines = lines(&[text, "50.0", "7G"]);
         let refused = ReplyError::Refused(text.to_owned());
-        assert_eq!(applied(&lines, tenths(500)), Err(refused.clone()));
-        assert_eq!(defaults(&lines, tenths(500)), Err(refused.clone()));
+        assert_eq!(applied(&lines, shown(500)), Err(refused.clone()));
+        assert_eq!(defaults(&lines, shown(500)), Err(refused.clone()));
         assert_eq!(server_list(&lines), Err(refused.clone()));
         assert_eq!(server_status(server(), &lines), Err(refused.clone()));
         assert_eq!(client_list(server(), &lines), Err(refused.clone()));
@@ -157,7 +164,7 @@ fn a_status_is_one_word() {
 #[test]
 fn limits_of_a_server_are_the_last_lines_whether_setting_echoes_or_not() {
     let expected = Ok(Defaults {
-        percent: tenths(500),
+        percent: shown(500),
         memory: Some(MemoryDisplay::Gib(7)),
     });
     for reply in [&["50.0", "7G"][..], &["50.0", "50.0", "7G"]] {
@@ -186,7 +193,7 @@ fn a_client_is_terminated_only_by_a_zero() {
 proptest! {
     #[test]
     fn any_reply_is_read(reply in proptest::collection::vec("(Server 7 not found|[0-9]{0,3}\\.?[0-9MG]?|.*)", 0..5)) {
-        let full = ThreadPercent::FULL;
+        let full = shown(1000);
         drop(applied(&reply, full));
         drop(defaults(&reply, full));
         drop(server_list(&reply));

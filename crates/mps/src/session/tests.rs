@@ -1,6 +1,7 @@
 use std::convert::Infallible;
 use std::process::Command;
 
+use mpshare_core::ThreadPercent;
 use proptest::prelude::*;
 
 use super::*;
@@ -17,10 +18,12 @@ fn wrote(stdout: &str, stderr: &str) -> Outcome {
 fn only_a_session_with_the_sentinels_reply_is_answered() {
     let answered = Outcome::Answered {
         lines: vec!["7".to_owned()],
-        sentinel: ThreadPercent::FULL,
+        sentinel: PercentDisplay::Tenths(ThreadPercent::FULL),
     };
     assert_eq!(wrote("7\n100.0\n", ""), answered);
     assert_eq!(wrote("100.0\n7\n", ""), Outcome::Busy);
+    // A percentage of 0.04, set by somebody else, is still an answer.
+    assert!(matches!(wrote("0.0\n", ""), Outcome::Answered { .. }));
 }
 
 #[test]

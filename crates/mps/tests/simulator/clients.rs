@@ -18,6 +18,21 @@ fn a_daemon_without_clients_has_no_server() {
 }
 
 #[test]
+fn a_server_is_started_before_any_client_and_serves_the_first_one() {
+    let node = Node::new();
+    node.daemon.start(limits(512, 1000)).unwrap();
+    node.daemon.start_server().unwrap();
+    let server = until("it serves", || {
+        let server = node.daemon.servers().unwrap().pop()?;
+        (server.status == Some(ServerStatus::Active)).then_some(server.pid)
+    });
+    assert_eq!(node.daemon.clients(server).unwrap(), []);
+    let client = node.client();
+    assert_eq!(client.server(), server.get());
+    assert_eq!(client.limit_mib(GPU), Some(512));
+}
+
+#[test]
 fn a_client_gets_the_limits_and_is_listed() {
     let node = Node::new();
     node.daemon.start(limits(7680, 500)).unwrap();

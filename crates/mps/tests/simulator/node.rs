@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -159,15 +160,24 @@ fn wrap_programs(bin: &Path, sim: &Path) {
     fs::create_dir(bin).unwrap();
     for program in PROGRAMS {
         let real = built(program);
-        let script = bin.join(program);
         let text = format!(
-            "#!/bin/sh\nMPSHARE_SIM_DIR='{}' exec '{}' \"$@\"\n",
+            "MPSHARE_SIM_DIR='{}' exec '{}' \"$@\"",
             sim.display(),
             real.display()
         );
-        fs::write(&script, text).unwrap();
-        fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+        script(&bin.join(program), &text);
     }
+}
+
+/// Writes a program, through another process: one that this process had open for writing, even
+/// before, could not be run while another thread's child still holds the copy of the descriptor.
+pub(crate) fn script(path: &Path, text: &str) {
+    let written = Command::new("sh")
+        .args(["-c", "printf %s \"$2\" >\"$1\" && chmod 755 \"$1\"", "sh"])
+        .arg(path)
+        .arg(format!("#!/bin/sh\n{text}\n"))
+        .status();
+    assert!(written.unwrap().success(), "{}", path.display());
 }
 
 fn built(program: &str) -> PathBuf {

@@ -12,7 +12,7 @@ use mpshare_mps::{
 };
 use mpshare_sim_state::mps::{AttachRequest, attach};
 
-use super::node::{GPU, Node, fault, limits, me, patience, site, until};
+use super::node::{GPU, Node, fault, limits, me, patience, script, site, until};
 
 /// Process group and session of a process.
 fn group_and_session(process: ProcessId) -> (i32, i32) {
@@ -166,11 +166,10 @@ fn a_daemon_whose_limits_do_not_take_hold_is_not_left_running() {
 #[test]
 fn what_the_program_says_about_a_failed_start_is_told() {
     let node = Node::new();
-    fs::write(
-        node.bin().join("nvidia-cuda-mps-control"),
-        "#!/bin/sh\necho An instance of this daemon is already running\nexit 1\n",
-    )
-    .unwrap();
+    script(
+        &node.bin().join("nvidia-cuda-mps-control"),
+        "echo An instance of this daemon is already running; exit 1",
+    );
     let failed = node.daemon.start(limits(512, 1000)).unwrap_err();
     assert!(failed.to_string().contains(GPU), "{failed}");
     assert!(
@@ -187,11 +186,10 @@ fn what_the_program_says_about_a_failed_start_is_told() {
 #[test]
 fn a_program_that_hangs_at_the_start_is_killed_at_the_deadline() {
     let node = Node::new();
-    fs::write(
-        node.bin().join("nvidia-cuda-mps-control"),
-        "#!/bin/sh\nexec sleep 600\n",
-    )
-    .unwrap();
+    script(
+        &node.bin().join("nvidia-cuda-mps-control"),
+        "exec sleep 600",
+    );
     let hasty = mpshare_mps::Patience {
         start: std::time::Duration::from_millis(200),
         ..patience()

@@ -2,11 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use mpshare_core::ThreadPercent;
-
 use super::ProcessDaemon;
 use crate::error::{DaemonError, DaemonFault};
-use crate::limits::{DaemonLimits, Defaults};
+use crate::limits::{DaemonLimits, Defaults, PercentDisplay};
 use crate::pid::Pid;
 use crate::replies::{self, ReplyError, ServerStatus};
 use crate::session::{
@@ -18,7 +16,7 @@ impl ProcessDaemon {
     pub(super) fn ask<T>(
         &self,
         commands: &[String],
-        read: impl FnOnce(&[String], ThreadPercent) -> Result<T, ReplyError>,
+        read: impl FnOnce(&[String], PercentDisplay) -> Result<T, ReplyError>,
     ) -> Result<T, DaemonError> {
         self.ask_within(self.patience.answer, commands, read)
     }
@@ -28,7 +26,7 @@ impl ProcessDaemon {
         &self,
         patience: Duration,
         commands: &[String],
-        read: impl FnOnce(&[String], ThreadPercent) -> Result<T, ReplyError>,
+        read: impl FnOnce(&[String], PercentDisplay) -> Result<T, ReplyError>,
     ) -> Result<T, DaemonError> {
         let begin = Instant::now();
         let deadline = begin + self.patience.turn;

@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use mpshare_core::ThreadPercent;
 
 use super::*;
@@ -97,6 +99,67 @@ fn the_drivers_directories_come_first_in_the_search_paths() {
         Some("/driver/bin:/usr/bin:/bin")
     );
     assert_eq!(value(&environment, "LD_LIBRARY_PATH"), Some("/driver/lib"));
+}
+
+/// A directory with a control program that is this script.
+fn scripted(text: &str) -> (tempfile::TempDir, DaemonSite, OwnSession) {
+    let dir = tempfile::tempdir().unwrap();
+    script(&dir.path().join(CONTROL), text);
+    let launcher = OwnSession::new(Programs {
+        directory: Some(dir.path().to_owned()),
+        libraries: Vec::new(),
+    });
+    let site = site(dir.path().to_str().unwrap());
+    (dir, site, launcher)
+}
+
+/// Writes a program, through another process: one that this process had open for writing, even
+/// before, could not be run while another thread's child still holds the copy of the descriptor.
+fn script(path: &Path, text: &str) {
+    let written = Command::new("sh")
+        .args(["-c", "printf %s \"$2\" >\"$1\" && chmod 755 \"$1\"", "sh"])
+        .arg(path)
+        .arg(format!("#!/bin/sh\n{text}\n"))
+        .status();
+    assert!(written.unwrap().success(), "{}", path.display());
+}
+
+fn launch(
+    (_dir, site, launcher): &(tempfile::TempDir, DaemonSite, OwnSession),
+    users: Users,
+) -> String {
+    let settings = DaemonSettings {
+        users,
+        ..DaemonSettings::default()
+    };
+    match launcher.launch(site, &settings, Duration::from_secs(20)) {
+        Err(LaunchError::Failed { message, .. }) => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_daemon_leads_a_session_of_its_own() {
+    let stat = launch(&scripted("cat /proc/$$/stat; exit 1"), Users::One);
+    let (pid, _) = stat.split_once(' ').unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    // State, parent, process group, session.
+    assert_eq!(fields.split(' ').nth(3), Some(pid), "{stat}");
+}
+
+#[test]
+fn the_flag_for_all_users_is_given_only_where_it_is_known() {
+    let program = scripted("echo \"$@\"; exit 1");
+    assert_eq!(launch(&program, Users::One), "-d");
+    assert_eq!(launch(&program, Users::All), "-d -multiuser-server");
+}
+
+#[test]
+fn a_daemon_that_keeps_its_output_open_does_not_hold_the_launch_up() {
+    let begin = Instant::now();
+    let message = launch(&scripted("echo up; sleep 10 & exit 1"), Users::One);
+    assert_eq!(message, "up");
+    assert!(begin.elapsed() < Duration::from_secs(9));
 }
 
 #[test]
