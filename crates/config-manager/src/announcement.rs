@@ -145,6 +145,7 @@ mod tests {
             version: NodeStatus::VERSION,
             config: String::new(),
             driver: String::new(),
+        shared_memory: mpshare_api::SharedMemory::PerCard,
             gpus: vec![gpu],
             reasons: Vec::new(),
         };

@@ -168,10 +168,6 @@ impl Reconciler {
     }
 }
 
-#[expect(
-    clippy::cognitive_complexity,
-    reason = "it is the logging macros that count"
-)]
 fn log(announcement: &Announcement) {
     let Announcement {
         reason, message, ..
