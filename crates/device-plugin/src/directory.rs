@@ -43,21 +43,17 @@ pub(crate) enum IfMissing {
 impl Directory {
     /// Calls `on_change` at once, after each change, and at fixed intervals; never returns.
     pub(crate) async fn follow(&self, mut on_change: impl FnMut()) {
-        let mut failures = Failures::default();
+        let mut failures = Failures::new("directory can't be watched");
         loop {
             match self.open() {
                 Ok((stream, identity)) => {
                     failures.over();
                     on_change();
                     self.follow_one(stream, identity, &mut on_change).await;
-                    tracing::info!(directory = %self.path.display(), "directory was replaced");
+                    failures.failed(&format!("`{}` was taken away", self.path.display()));
                 }
                 Err(error) => {
-                    let problem = error.to_string();
-                    if failures.is_news(&problem) {
-                        let directory = self.path.display();
-                        tracing::warn!(%directory, problem, "directory can't be watched");
-                    }
+                    failures.failed(&format!("`{}`: {error}", self.path.display()));
                     on_change();
                     tokio::time::sleep(self.recheck.min(Duration::from_secs(1))).await;
                 }

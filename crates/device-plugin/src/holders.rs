@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpshare_kubelet::pod_resources::{self, ListError};
+use mpshare_kubelet::pod_resources;
 use mpshare_kubelet::socket::ConnectError;
 use tokio::sync::Notify;
 
-use crate::ledger::PodResources;
 use crate::node::{Node, Pace};
 use crate::problem::{Failures, sentence};
 
@@ -24,11 +23,14 @@ const LONGEST_RESEND: Duration = Duration::from_mins(1);
 pub(crate) async fn follow(node: Arc<Node>, resend: Arc<Notify>) -> Result<(), ConnectError> {
     let timings = node.options().timings;
     let mut client = pod_resources::lister(&node.options().pod_resources_socket)?;
-    let mut failures = Failures::default();
+    let mut failures = Failures::new("holders of shares unknown, all count as held");
     let mut resends = Resends::default();
     loop {
         let answer = pod_resources::list(&mut client, timings.call).await;
-        note(&answer, &mut failures);
+        match &answer {
+            Ok(_) => failures.over(),
+            Err(error) => failures.failed(&sentence(error)),
+        }
         let seen = node.reconcile(answer.as_ref().ok(), Instant::now());
         if resends.is_due(&seen.checkpoint_only, Instant::now()) {
             resend.notify_one();
@@ -41,20 +43,6 @@ pub(crate) async fn follow(node: Arc<Node>, resend: Arc<Notify>) -> Result<(), C
             () = tokio::time::sleep(pause) => {}
             () = node.granted.notified() => tokio::time::sleep(timings.poll_pending).await,
         }
-    }
-}
-
-fn note(answer: &Result<PodResources, ListError>, failures: &mut Failures) {
-    let Err(error) = answer else {
-        let missed = failures.over();
-        if missed > 0 {
-            tracing::info!(missed, "the kubelet lists pod resources again");
-        }
-        return;
-    };
-    let problem = sentence(error);
-    if failures.is_news(&problem) {
-        tracing::warn!(problem, "holders of shares unknown, all count as held");
     }
 }
 

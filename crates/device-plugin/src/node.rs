@@ -13,13 +13,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use mpshare_api::NodeStatus;
-use mpshare_core::{NodePlan, UnitState, plan};
+use mpshare_core::{LiveShare, NodePlan, UnitState, plan};
 use mpshare_kubelet::checkpoint::{self, CheckpointError, Entry};
 use tokio::sync::{Notify, watch};
 
 use crate::Options;
 use crate::activity::Activity;
-use crate::ledger::{Clients, Evidence, Ledger, Outcome, PodResources, reconcile};
+use crate::ledger::{Clients, Evidence, Ledger, Outcome, PodResources, Record, reconcile};
 use crate::problem::{Failures, sentence};
 use crate::units::{Decision, Inputs, Offers, decide};
 use crate::view::View;
@@ -155,16 +155,8 @@ impl Node {
             admission: self.options.timings.admission,
         };
         let outcome = reconcile(state.ledger.records(), &evidence, now);
-        for share in &outcome.ended {
-            tracing::info!(gpu = %share.gpu, memory = %share.share.memory, "share ended");
-        }
-        for record in &outcome.rebuilt {
-            let share = &record.share;
-            tracing::warn!(
-                gpu = %share.gpu, memory = %share.share.memory, basis = ?record.basis,
-                "lost record of a share was made again"
-            );
-        }
+        log_ended(&outcome.ended);
+        log_rebuilt(&outcome.rebuilt);
         if checkpoint.is_some() || listed.is_some() {
             state.footing = Footing::Sound;
         }
@@ -225,10 +217,7 @@ impl State {
                 Some(entries)
             }
             Err(error) => {
-                let problem = sentence(&error);
-                if self.checkpoint_failures.is_news(&problem) {
-                    tracing::warn!(problem, "kubelet checkpoint can't be used");
-                }
+                self.checkpoint_failures.failed(&sentence(&error));
                 None
             }
         }
@@ -241,27 +230,36 @@ impl State {
 
     fn note_write(&mut self, written: Result<(), mpshare_api::DocumentError>) {
         match written {
-            Ok(()) => {
-                self.ledger_failures.over();
-            }
-            Err(error) => {
-                let problem = sentence(&error);
-                if self.ledger_failures.is_news(&problem) {
-                    tracing::error!(problem, "allocations can't be written");
-                }
-            }
+            Ok(()) => self.ledger_failures.over(),
+            Err(error) => self.ledger_failures.failed(&sentence(&error)),
         }
     }
 }
 
-fn log_changes(former: &View, view: &View) {
-    let config = |view: &View| view.config.as_ref().map(|config| config.name.clone());
-    if former.config != view.config {
-        tracing::info!(
-            config = config(view).unwrap_or_default(),
-            "config taken over"
-        );
+fn log_ended(shares: &[LiveShare]) {
+    for share in shares {
+        tracing::info!(gpu = %share.gpu, memory = %share.share.memory, "share ended");
     }
+}
+
+fn log_rebuilt(records: &[Record]) {
+    for record in records {
+        let (gpu, memory) = (&record.share.gpu, record.share.share.memory);
+        let basis = record.basis;
+        tracing::warn!(%gpu, %memory, ?basis, "lost record of a share was made again");
+    }
+}
+
+fn log_changes(former: &View, view: &View) {
+    if let Some(config) = &view.config
+        && former.config.as_ref() != Some(config)
+    {
+        tracing::info!(config = config.name, "config taken over");
+    }
+    log_problems(former, view);
+}
+
+fn log_problems(former: &View, view: &View) {
     for problem in view.problems() {
         if !former.problems().any(|known| known == problem) {
             tracing::warn!(reason = problem.code(), "{problem}");

@@ -14,24 +14,47 @@ pub(crate) fn sentence(error: &dyn Error) -> String {
     sentence
 }
 
-/// A loop's failures: tells whether one is news.
-#[derive(Debug, Default)]
+/// Failures of one kind, each said once and counted until it is over.
+#[derive(Debug)]
 pub(crate) struct Failures {
+    what: &'static str,
     last: Option<String>,
     count: u64,
 }
 
 impl Failures {
-    /// Notes a failure; true when it has to be said.
-    pub(crate) fn is_news(&mut self, sentence: &str) -> bool {
-        let news = self.last.as_deref() != Some(sentence);
-        self.count = if news { 1 } else { self.count + 1 };
-        self.last = Some(sentence.to_owned());
+    /// Failures that logs call `what`.
+    pub(crate) const fn new(what: &'static str) -> Self {
+        Self {
+            what,
+            last: None,
+            count: 0,
+        }
+    }
+
+    /// Notes a failure, and says it if it is news.
+    pub(crate) fn failed(&mut self, problem: &str) {
+        if self.is_news(problem) {
+            tracing::warn!(problem, "{}", self.what);
+        }
+    }
+
+    /// Notes a success, and says so if failures came before it.
+    pub(crate) fn over(&mut self) {
+        let failures = self.end();
+        if failures > 0 {
+            tracing::info!(failures, "over: {}", self.what);
+        }
+    }
+
+    fn is_news(&mut self, problem: &str) -> bool {
+        let news = self.last.as_deref() != Some(problem);
+        self.count += 1;
+        self.last = Some(problem.to_owned());
         news
     }
 
-    /// Notes a success; how many failures of the same kind came before it.
-    pub(crate) fn over(&mut self) -> u64 {
+    fn end(&mut self) -> u64 {
         self.last = None;
         std::mem::take(&mut self.count)
     }
@@ -43,13 +66,13 @@ mod tests {
 
     #[test]
     fn a_repeated_failure_is_said_once_and_counted() {
-        let mut failures = Failures::default();
+        let mut failures = Failures::new("test");
         assert!(failures.is_news("a"));
-        assert!(!failures.is_news("a"));
         assert!(!failures.is_news("a"));
         assert!(failures.is_news("b"));
         assert!(!failures.is_news("b"));
-        assert_eq!(failures.over(), 2);
+        assert_eq!(failures.end(), 4);
+        assert_eq!(failures.end(), 0);
         assert!(failures.is_news("b"), "after a success it is news again");
     }
 }

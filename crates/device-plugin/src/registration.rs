@@ -50,37 +50,44 @@ impl Resource {
     /// Keeps the resource registered while it has units, until the end of the role.
     pub(crate) async fn keep_registered(mut self) {
         let timings = self.node.options().timings;
-        let mut retry = Retry::new(timings.retry_first, timings.retry_longest);
-        let mut failures = Failures::default();
-        let mut last_kubelet = None;
+        let mut attempts = Attempts {
+            retry: Retry::new(timings.retry_first, timings.retry_longest),
+            failures: Failures::new("registration failed"),
+            kubelet: None,
+        };
         while self.has_units().await {
             self.sockets.mark_unchanged();
             let Ok(kubelet) = identity(&self.kubelet_socket()) else {
                 self.wait_for_sockets(timings.recheck).await;
                 continue;
             };
-            if last_kubelet != Some(kubelet) {
-                retry.reset();
+            if attempts.kubelet != Some(kubelet) {
+                attempts.kubelet = Some(kubelet);
+                attempts.retry.reset();
             }
-            let session = Session::open(&mut self, kubelet, &mut last_kubelet).await;
-            match session {
-                End::Shutdown => return,
-                End::Unwanted => {
-                    tracing::info!(resource = %self.name, "no units left, resource given up");
-                }
-                End::Lost(why) => {
-                    failures.over();
-                    retry.reset();
-                    tracing::info!(resource = %self.name, why, "registration ended");
+            let end = Session::open(&mut self, kubelet).await;
+            self.after(end, &mut attempts).await;
+        }
+    }
+
+    /// Waits as long as the end of a registration asks for.
+    async fn after(&mut self, end: End, attempts: &mut Attempts) {
+        match end {
+            End::Shutdown => {}
+            End::Over(why) => {
+                attempts.failures.over();
+                attempts.retry.reset();
+                tracing::info!(resource = %self.name, why, "registration ended");
+                if identity(&self.kubelet_socket()).ok() == attempts.kubelet {
                     self.pause(SAME_KUBELET_PAUSE).await;
                 }
-                End::Failed(problem) => {
-                    if failures.is_news(&problem) {
-                        tracing::warn!(resource = %self.name, problem, "registration failed");
-                    }
-                    let pause = retry.next_pause();
-                    self.wait_for_sockets(pause).await;
-                }
+            }
+            End::Failed(problem) => {
+                attempts
+                    .failures
+                    .failed(&format!("`{}`: {problem}", self.name));
+                let pause = attempts.retry.next_pause();
+                self.wait_for_sockets(pause).await;
             }
         }
     }
@@ -112,6 +119,14 @@ impl Resource {
             () = tokio::time::sleep(pause) => {}
         }
     }
+}
+
+/// What is remembered from one registration to the next.
+struct Attempts {
+    retry: Retry,
+    failures: Failures,
+    /// The kubelet that was tried last.
+    kubelet: Option<Kubelet>,
 }
 
 /// A kubelet's registration socket; a new kubelet has a new one.

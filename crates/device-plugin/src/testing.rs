@@ -88,7 +88,6 @@ pub(crate) fn ready(index: u32, generation: &str) -> GpuStatus {
         daemon: Some(DaemonStatus {
             pid: 100,
             pipe_directory: paths.pipe().display().to_string(),
-            shm_directory: paths.shm().display().to_string(),
             server: None,
             limits: Some(LimitsStatus {
                 memory_mib: 7680,
@@ -105,6 +104,7 @@ pub(crate) fn status(gpus: Vec<GpuStatus>) -> NodeStatus {
         version: NodeStatus::VERSION,
         config: "test".into(),
         driver: "555.58.02".into(),
+        shared_memory: mpshare_api::SharedMemory::PerCard,
         gpus,
         reasons: Vec::new(),
     }

@@ -1,1 +1,109 @@
+use super::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Counts the changes of a directory, whose rechecks are too rare to matter.
+struct Counter {
+    changes: Arc<AtomicUsize>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Counter {
+    async fn follow(path: &Path, if_missing: IfMissing) -> Self {
+        let directory = Directory {
+            path: path.to_owned(),
+            if_missing,
+            mask: WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::DELETE,
+            is_of_interest: |name| name == "a",
+            recheck: Duration::from_secs(600),
+        };
+        let changes = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&changes);
+        let task = tokio::spawn(async move {
+            directory
+                .follow(|| {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                })
+                .await;
+        });
+        let counter = Self { changes, task };
+        counter.next(0).await;
+        counter
+    }
+
+    fn count(&self) -> usize {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// Waits until there are more than `before`.
+    async fn next(&self, before: usize) {
+        let deadline = Instant::now() + DEADLINE;
+        while self.count() <= before {
+            assert!(Instant::now() < deadline, "no change after {before}");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[tokio::test]
+async fn changes_of_the_names_that_count_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let counter = Counter::follow(dir.path(), IfMissing::Wait).await;
+    let before = counter.count();
+    std::fs::write(dir.path().join("b"), "").unwrap();
+    std::fs::write(dir.path().join("a"), "").unwrap();
+    counter.next(before).await;
+    assert_eq!(counter.count(), before + 1);
+}
+
+#[tokio::test]
+async fn a_directory_of_ours_is_made_and_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("root/mps");
+    let counter = Counter::follow(&path, IfMissing::Create).await;
+    assert!(path.exists());
+    for _ in 0..3 {
+        let before = counter.count();
+        std::fs::remove_dir_all(&path).unwrap();
+        counter.next(before).await;
+        assert!(path.exists());
+        let before = counter.count();
+        std::fs::write(path.join("a"), "").unwrap();
+        counter.next(before).await;
+    }
+}
+
+#[tokio::test]
+async fn a_directory_of_somebody_else_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("plugins");
+    let counter = Counter::follow(&path, IfMissing::Wait).await;
+    assert!(!path.exists());
+    std::fs::create_dir(&path).unwrap();
+    // Its appearance is found by looking; only then are its files watched.
+    counter.next(counter.count()).await;
+    let before = counter.count();
+    std::fs::write(path.join("a"), "").unwrap();
+    counter.next(before).await;
+}
+
+#[test]
+fn a_socket_of_the_same_name_has_another_identity() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.sock");
+    let first = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let before = identity(&path).unwrap();
+    drop(first);
+    std::fs::remove_file(&path).unwrap();
+    let _second = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    assert_ne!(identity(&path).unwrap(), before);
+}

@@ -1,5 +1,6 @@
 //! The records and their file.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -7,6 +8,7 @@ use mpshare_api::{AllocationRecord, Allocations, DocumentError, read_document, w
 use mpshare_core::{Grant, LiveShare};
 
 use super::{Clients, Record, granted};
+use crate::problem::sentence;
 
 /// The records in memory, and whether the file says the same.
 #[derive(Debug)]
@@ -31,6 +33,16 @@ pub(crate) enum Origin {
     Nothing,
     /// It can't be used.
     Damaged(DocumentError),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File => f.write_str("read"),
+            Self::Nothing => f.write_str("none"),
+            Self::Damaged(error) => write!(f, "damaged, {}", sentence(error)),
+        }
+    }
 }
 
 impl Ledger {

@@ -209,19 +209,13 @@ impl Node {
         response(grant, daemon.as_ref(), &surroundings)
     }
 
-    /// Where the daemon of a share is, or will be: before the supervisor has followed the plan
-    /// its report is about another daemon.
+    /// Where the daemon of a share is, or will be.
     fn daemon_paths(&self, state: &State, share: &LiveShare) -> DaemonPaths {
-        if let Some(daemon) = state.current_daemon(share) {
-            return DaemonPaths {
-                pipe: daemon.pipe_directory.clone().into(),
-                shm: daemon.shm_directory.clone().into(),
-            };
-        }
         let paths = self.options.host_root().gpu(&share.resource, &share.gpu);
+        let shared_memory = state.status().map(|status| status.shared_memory);
         DaemonPaths {
             pipe: paths.pipe(),
-            shm: paths.shm(),
+            shm: shared_memory.unwrap_or_default().directory(&paths),
         }
     }
 

@@ -9,7 +9,7 @@ use super::{Footing, Node, State, log_changes};
 use crate::Options;
 use crate::activity::Activity;
 use crate::ledger::{Ledger, Origin};
-use crate::problem::{Failures, sentence};
+use crate::problem::Failures;
 use crate::view::View;
 
 impl Node {
@@ -21,7 +21,8 @@ impl Node {
             Origin::File => Footing::Sound,
             Origin::Nothing | Origin::Damaged(_) => Footing::Unknown,
         };
-        log_origin(&ledger, &origin);
+        let records = ledger.records().len();
+        tracing::info!(records, "allocations of a former process: {origin}");
         let view = View::read(&root, &View::default());
         log_changes(&View::default(), &view);
         let node = Self {
@@ -32,8 +33,8 @@ impl Node {
                 ledger,
                 footing,
                 activity: Activity::default(),
-                ledger_failures: Failures::default(),
-                checkpoint_failures: Failures::default(),
+                ledger_failures: Failures::new("allocations can't be written"),
+                checkpoint_failures: Failures::new("kubelet checkpoint can't be used"),
             }),
             changed: watch::Sender::new(()),
             granted: Notify::new(),
@@ -42,20 +43,5 @@ impl Node {
         node.take_evidence(&mut state, None, now);
         drop(state);
         node
-    }
-}
-
-fn log_origin(ledger: &Ledger, origin: &Origin) {
-    match origin {
-        Origin::File => {
-            tracing::info!(records = ledger.records().len(), "allocations taken over");
-        }
-        Origin::Nothing => tracing::info!("no allocations recorded yet"),
-        Origin::Damaged(error) => {
-            tracing::warn!(
-                problem = sentence(error),
-                "allocations can't be used, rebuilding them"
-            );
-        }
     }
 }

@@ -13,7 +13,8 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
-use super::{Kubelet, Resource, socket};
+use super::socket::Predecessor;
+use super::{Kubelet, Resource, SAME_KUBELET_PAUSE, socket};
 use crate::directory::{Identity, identity};
 use crate::problem::sentence;
 use crate::server::{OPTIONS, Service, Streams};
@@ -29,10 +30,8 @@ const CLOSING: Duration = Duration::from_secs(1);
 pub(super) enum End {
     /// The role ends.
     Shutdown,
-    /// The resource has no units any more.
-    Unwanted,
-    /// It stood, and has to be made again.
-    Lost(&'static str),
+    /// It stood until this happened.
+    Over(&'static str),
     /// It didn't come about.
     Failed(String),
 }
@@ -44,27 +43,23 @@ pub(super) struct Session {
     streams: watch::Receiver<Streams>,
     close: CancellationToken,
     server: JoinHandle<Result<(), tonic::transport::Error>>,
+    predecessor: Predecessor,
 }
 
 impl Session {
-    /// Serves and registers with `kubelet`, and returns when that has ended. `registered` is
-    /// told which kubelet took the registration.
-    pub(super) async fn open(
-        resource: &mut Resource,
-        kubelet: Kubelet,
-        registered: &mut Option<Kubelet>,
-    ) -> End {
+    /// Serves and registers with `kubelet`, and returns when that has ended.
+    pub(super) async fn open(resource: &mut Resource, kubelet: Kubelet) -> End {
         let directory = &resource.node.options().plugins_dir;
         let name = socket::file_name(directory, &resource.name);
         let mut session = match Self::serve(resource, directory.join(&name)) {
             Ok(session) => session,
             Err(error) => return End::Failed(sentence(&error)),
         };
+        if session.predecessor == Predecessor::Left {
+            resource.pause(SAME_KUBELET_PAUSE).await;
+        }
         let end = match session.register(resource, name).await {
-            Ok(()) => {
-                *registered = Some(kubelet);
-                session.until_lost(resource, kubelet).await
-            }
+            Ok(()) => session.until_over(resource, kubelet).await,
             Err(end) => end,
         };
         session.shut_down().await;
@@ -72,7 +67,7 @@ impl Session {
     }
 
     fn serve(resource: &Resource, path: PathBuf) -> std::io::Result<Self> {
-        let listener = socket::listen(&path)?;
+        let (listener, predecessor) = socket::listen(&path)?;
         let (counter, streams) = watch::channel(Streams::default());
         let close = CancellationToken::new();
         let service = DevicePluginServer::new(Service {
@@ -88,6 +83,7 @@ impl Session {
         Ok(Self {
             identity: identity(&path).ok(),
             socket: path,
+            predecessor,
             streams,
             close,
             server: tokio::spawn(server.serve_with_incoming_shutdown(incoming, closed)),
@@ -131,23 +127,23 @@ impl Session {
         self.identity.is_some() && identity(&self.socket).ok() == self.identity
     }
 
-    async fn until_lost(&mut self, resource: &mut Resource, kubelet: Kubelet) -> End {
+    async fn until_over(&mut self, resource: &mut Resource, kubelet: Kubelet) -> End {
         let first_stream = tokio::time::sleep(resource.node.options().timings.call);
         tokio::pin!(first_stream);
         loop {
             let streams = *self.streams.borrow_and_update();
             if streams.opened > 0 && streams.open == 0 {
-                return End::Lost("the kubelet closed the device list's stream");
+                return End::Over("the kubelet closed the device list's stream");
             }
             if identity(&resource.kubelet_socket()).ok() != Some(kubelet) {
-                return End::Lost("the kubelet's socket is gone or new");
+                return End::Over("the kubelet's socket is gone or new");
             }
             if !self.owns_socket() {
-                return End::Lost("the plugin's socket was deleted");
+                return End::Over("the plugin's socket was deleted");
             }
             if resource.devices.borrow_and_update().is_empty() {
                 tokio::time::sleep(LAST_LIST).await;
-                return End::Unwanted;
+                return End::Over("no units are left");
             }
             tokio::select! {
                 () = resource.shutdown.cancelled() => return End::Shutdown,
@@ -157,7 +153,7 @@ impl Session {
                 _ = resource.sockets.changed() => {}
                 _ = self.streams.changed() => {}
                 () = &mut first_stream, if streams.opened == 0 => {
-                    return End::Lost("the kubelet opened no stream for the device list");
+                    return End::Over("the kubelet opened no stream for the device list");
                 }
                 ended = &mut self.server => {
                     return End::Failed(match ended {
@@ -179,10 +175,9 @@ impl Session {
         {
             tracing::debug!("calls of the kubelet were cut off");
         }
-        if self.owns_socket()
-            && let Err(error) = socket::remove(&self.socket)
-        {
-            tracing::debug!(problem = %error, "socket can't be removed");
+        if self.owns_socket() {
+            // What can't be removed is replaced by the next listener.
+            drop(socket::remove(&self.socket));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use mpshare_core::ResourceName;
 use tokio::net::UnixListener;
@@ -26,21 +26,33 @@ pub(super) fn file_name(directory: &Path, resource: &ResourceName) -> String {
     format!("{PREFIX}{:016x}.sock", hasher.finish())
 }
 
+/// Whether a process that was killed has left its socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Predecessor {
+    /// It has: the kubelet may just be noticing its end.
+    Left,
+    /// There was none, or it cleaned up behind itself.
+    None,
+}
+
 /// Listens on `path`, in place of a socket that a former process left.
-pub(super) fn listen(path: &PathBuf) -> io::Result<UnixListener> {
-    remove(path)?;
-    UnixListener::bind(path)
+pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, Predecessor)> {
+    let predecessor = remove(path)?;
+    Ok((UnixListener::bind(path)?, predecessor))
 }
 
 /// Removes a socket, and nothing but a socket.
-pub(super) fn remove(path: &Path) -> io::Result<()> {
+pub(super) fn remove(path: &Path) -> io::Result<Predecessor> {
     match std::fs::symlink_metadata(path) {
-        Ok(meta) if meta.file_type().is_socket() => std::fs::remove_file(path),
+        Ok(meta) if meta.file_type().is_socket() => {
+            std::fs::remove_file(path)?;
+            Ok(Predecessor::Left)
+        }
         Ok(_) => Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
             format!("`{}` is in the way and is no socket", path.display()),
         )),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Predecessor::None),
         Err(error) => Err(error),
     }
 }

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 
@@ -12,13 +12,17 @@ const VARIABLE: &str = "MPSHARE_TEST_HELD_LOCK";
 const HELD: &str = "lock is held";
 
 /// A process that holds a lock until it is dropped.
-pub(crate) struct HeldLock(Child);
+pub(crate) struct HeldLock {
+    process: Child,
+    /// It writes its test report in the end.
+    _output: BufReader<ChildStdout>,
+}
 
 impl HeldLock {
     /// Locks the file `path`, which is made.
     pub(crate) fn on(path: &Path) -> Self {
         File::create(path).unwrap();
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let mut process = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
                 "--nocapture",
@@ -29,18 +33,27 @@ impl HeldLock {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let said = lines.map(Result::unwrap).find(|line| line.contains(HELD));
-        assert!(said.is_some(), "the holder ended early");
-        Self(child)
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        let mut said = String::new();
+        while !said.contains(HELD) {
+            assert_ne!(
+                output.read_line(&mut said).unwrap(),
+                0,
+                "the holder ended early"
+            );
+        }
+        Self {
+            process,
+            _output: output,
+        }
     }
 }
 
 impl Drop for HeldLock {
     fn drop(&mut self) {
         // Its input ends with the pipe.
-        drop(self.0.stdin.take());
-        drop(self.0.wait());
+        drop(self.process.stdin.take());
+        drop(self.process.wait());
     }
 }
 
@@ -57,7 +70,7 @@ fn the_holder_of_a_lock_lives_until_its_input_ends() {
     }
     let dir = tempfile::tempdir().unwrap();
     let mut lock = HeldLock::on(&dir.path().join("lock"));
-    assert_eq!(lock.0.try_wait().unwrap(), None, "it lives");
-    drop(lock.0.stdin.take());
-    assert!(lock.0.wait().unwrap().success());
+    assert_eq!(lock.process.try_wait().unwrap(), None, "it lives");
+    drop(lock.process.stdin.take());
+    assert!(lock.process.wait().unwrap().success());
 }

@@ -112,9 +112,9 @@ async fn the_mps_root_may_be_deleted_and_made_again() {
 async fn without_a_report_on_every_card_it_registers_after_a_while_with_what_there_is() {
     let mut node = Node::sharing(2).await;
     node.options.timings.first_status = Duration::from_millis(100);
-    node.supervisor.set(|wishes| wishes.is_away = true);
     // A report of a former config is all that there is.
     wait_until("report", || node.root.status().exists()).await;
+    node.supervisor.set(|wishes| wishes.is_away = true);
     node.share(4);
     let _plugin = node.start();
     wait_until("registration", || node.units(GPU).1 == 8).await;

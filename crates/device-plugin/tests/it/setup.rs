@@ -128,10 +128,10 @@ impl Node {
         status.message.unwrap()
     }
 
-    /// The shares on record.
+    /// The shares on record; none while the file is damaged.
     pub(crate) fn shares(&self) -> Vec<LiveShare> {
         let document = read_document::<Allocations>(&self.root.allocations());
-        document.unwrap().unwrap_or_default().live()
+        document.ok().flatten().unwrap_or_default().live()
     }
 
     /// Waits until that many shares are on record.

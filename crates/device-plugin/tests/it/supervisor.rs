@@ -102,6 +102,7 @@ impl State {
             version: NodeStatus::VERSION,
             config: chosen.name,
             driver: "555.58.02".into(),
+            shared_memory: mpshare_api::SharedMemory::PerCard,
             gpus,
             reasons: Vec::new(),
         };
@@ -146,7 +147,6 @@ impl State {
         Some(DaemonStatus {
             pid: 1000 + i32::try_from(gpu.index).unwrap(),
             pipe_directory: paths.pipe().display().to_string(),
-            shm_directory: paths.shm().display().to_string(),
             server: None,
             limits: (!wishes.unverified.contains(&uuid)).then(|| LimitsStatus::from(*limits)),
             clients: clients

@@ -1,1 +1,275 @@
+use super::*;
+use crate::testing::{inventory, ready, share, status, unit, uuid};
+use mpshare_api::status::ClientStatus;
+use mpshare_core::{DeviceId, Memory, Mode, ThreadPercent};
+use mpshare_kubelet::device_plugin::ContainerAllocateResponse;
 
+const ADMISSION: Duration = Duration::from_secs(10);
+
+/// What is known, in a form that is easy to change.
+struct World {
+    start: Instant,
+    listed: Option<PodResources>,
+    checkpoint: Option<Vec<Entry>>,
+    clients: Clients,
+    inventory: Option<Inventory>,
+}
+
+impl World {
+    /// The kubelet has answered, and nobody holds anything.
+    fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            listed: Some(PodResources::new()),
+            checkpoint: Some(Vec::new()),
+            clients: Clients::default(),
+            inventory: Some(inventory(1)),
+        }
+    }
+
+    fn list(&mut self, pod: &str, ids: &[DeviceId]) {
+        let holder = Holder {
+            namespace: "default".into(),
+            pod: pod.into(),
+            container: "main".into(),
+            resource: "nvidia.com/gpu".into(),
+        };
+        let ids = ids.iter().map(ToString::to_string).collect();
+        self.listed.as_mut().unwrap().insert(holder, ids);
+    }
+
+    fn note(&mut self, pod: &str, ids: &[DeviceId], envs: &[(&str, &str)]) {
+        let envs = envs
+            .iter()
+            .map(|(name, value)| ((*name).into(), (*value).into()));
+        self.checkpoint.as_mut().unwrap().push(Entry {
+            pod_uid: pod.into(),
+            container: "main".into(),
+            resource: "nvidia.com/gpu".into(),
+            device_ids: ids.iter().map(ToString::to_string).collect(),
+            reply: ContainerAllocateResponse {
+                envs: envs.collect(),
+                ..ContainerAllocateResponse::default()
+            },
+        });
+    }
+
+    fn client(&mut self, pod: &str) {
+        let mut gpu = ready(0, "any");
+        gpu.daemon.as_mut().unwrap().clients = vec![ClientStatus {
+            pid: 7,
+            memory_mib: None,
+            pod_uid: Some(pod.into()),
+        }];
+        self.clients = Clients::of(Some(&status(vec![gpu])));
+    }
+
+    fn record(&self, n: u32) -> Record {
+        Record::new(share(&[unit(0, n)], 3840, 250), self.start)
+    }
+
+    fn after(&self, records: &[Record], seconds: u64) -> Outcome {
+        let evidence = Evidence {
+            pod_resources: self.listed.as_ref(),
+            checkpoint: self.checkpoint.as_deref(),
+            clients: &self.clients,
+            inventory: self.inventory.as_ref(),
+            admission: ADMISSION,
+        };
+        reconcile(
+            records,
+            &evidence,
+            self.start + Duration::from_secs(seconds),
+        )
+    }
+}
+
+const LIMITS: [(&str, &str); 3] = [
+    ("CUDA_MPS_PIPE_DIRECTORY", "/mps/nvidia.com/gpu/pipe"),
+    ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=7680M"),
+    ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50.0"),
+];
+
+#[test]
+fn a_share_that_nobody_holds_is_over_when_no_admission_can_be_under_way() {
+    let world = World::new();
+    let records = [world.record(0)];
+    assert_eq!(world.after(&records, 9).records, records);
+    let outcome = world.after(&records, 10);
+    assert_eq!(outcome.records, []);
+    assert_eq!(outcome.ended, [records[0].share.clone()]);
+}
+
+#[test]
+fn either_source_keeps_a_share() {
+    let mut listed = World::new();
+    listed.list("a", &[unit(0, 0)]);
+    assert_eq!(listed.after(&[listed.record(0)], 60).records.len(), 1);
+    let mut noted = World::new();
+    noted.note("pod-a", &[unit(0, 0)], &LIMITS);
+    let outcome = noted.after(&[noted.record(0)], 60);
+    assert_eq!(outcome.records.len(), 1);
+    assert_eq!(outcome.checkpoint_only, [unit(0, 0).to_string()].into());
+}
+
+#[test]
+fn without_an_answer_of_the_kubelet_no_share_is_over() {
+    let mut world = World::new();
+    world.listed = None;
+    assert_eq!(world.after(&[world.record(0)], 1000).records.len(), 1);
+}
+
+#[test]
+fn an_unreadable_checkpoint_leaves_the_word_to_the_pod_resources_api() {
+    let mut world = World::new();
+    world.checkpoint = None;
+    assert_eq!(world.after(&[world.record(0)], 10).records.len(), 0);
+}
+
+#[test]
+fn a_share_whose_pod_still_has_processes_is_not_over() {
+    let mut world = World::new();
+    world.client("pod-a");
+    let owner = Record {
+        pod_uid: Some("pod-a".into()),
+        ..world.record(0)
+    };
+    let successor = Record {
+        former_pods: vec!["pod-a".into()],
+        ..world.record(1)
+    };
+    let stranger = world.record(2);
+    let outcome = world.after(&[owner, successor, stranger], 1000);
+    assert_eq!(outcome.records.len(), 2);
+}
+
+#[test]
+fn the_checkpoint_tells_the_pod_but_not_while_it_may_name_the_former_one() {
+    let mut world = World::new();
+    world.note("pod-a", &[unit(0, 0)], &LIMITS);
+    let fresh = world.after(&[world.record(0)], 1).records;
+    assert_eq!(fresh[0].pod_uid.as_deref(), Some("pod-a"));
+
+    let taken_over = Record {
+        former_pods: vec!["pod-a".into()],
+        ..world.record(0)
+    };
+    let early = world.after(std::slice::from_ref(&taken_over), 1).records;
+    assert_eq!(early[0].pod_uid, None, "not written yet");
+    let late = world.after(&[taken_over], 10).records;
+    assert_eq!(
+        late[0].pod_uid.as_deref(),
+        Some("pod-a"),
+        "an init container's id"
+    );
+    assert!(late[0].former_pods.is_empty());
+}
+
+#[test]
+fn former_pods_without_processes_are_forgotten_after_a_minute() {
+    let mut world = World::new();
+    world.list("b", &[unit(0, 0)]);
+    let record = Record {
+        former_pods: vec!["pod-a".into()],
+        ..world.record(0)
+    };
+    let records = [record];
+    assert_eq!(world.after(&records, 59).records[0].former_pods.len(), 1);
+    assert_eq!(world.after(&records, 60).records[0].former_pods.len(), 0);
+    world.client("pod-a");
+    assert_eq!(world.after(&records, 60).records[0].former_pods.len(), 1);
+}
+
+#[test]
+fn a_lost_record_is_made_again_from_the_reply_in_the_checkpoint() {
+    let mut world = World::new();
+    world.note("pod-a", &[unit(0, 0), unit(0, 1)], &LIMITS);
+    let outcome = world.after(&[], 0);
+    assert_eq!(outcome.records, outcome.rebuilt);
+    let record = &outcome.records[0];
+    assert_eq!(record.share, share(&[unit(0, 0), unit(0, 1)], 7680, 500));
+    assert_eq!(record.pod_uid.as_deref(), Some("pod-a"));
+    assert_eq!(record.basis, Basis::Granted);
+    assert_eq!(world.after(&outcome.records, 0).rebuilt, []);
+}
+
+#[test]
+fn an_id_in_two_entries_of_a_pod_is_counted_once() {
+    let mut world = World::new();
+    world.note(
+        "pod-a",
+        &[unit(0, 0)],
+        &[
+            LIMITS[0],
+            ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=3840M"),
+            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "25.0"),
+        ],
+    );
+    world.note("pod-a", &[unit(0, 0), unit(0, 1)], &LIMITS);
+    let records = world.after(&[], 0).records;
+    let sum: Memory = records.iter().map(|record| record.share.share.memory).sum();
+    assert_eq!(records.len(), 2);
+    assert_eq!(sum, Memory::from_mib(7680));
+}
+
+#[test]
+fn a_whole_card_is_known_by_its_id_and_by_a_reply_without_mps() {
+    let mut world = World::new();
+    let id = DeviceId::whole(uuid(0));
+    world.note(
+        "pod-a",
+        std::slice::from_ref(&id),
+        &[("NVIDIA_VISIBLE_DEVICES", "any")],
+    );
+    let records = world.after(&[], 0).records;
+    assert_eq!(records[0].share.mode, Mode::Exclusive);
+    assert_eq!(records[0].share.share.memory, Memory::from_mib(15360));
+    assert_eq!(records[0].basis, Basis::Granted);
+}
+
+#[test]
+fn what_cannot_be_read_counts_as_all_that_the_card_has_left_until_its_holder_ends() {
+    for unreadable in ["0=7680", "7680M", "", "1=7680M", "0=-1M"] {
+        let mut world = World::new();
+        let envs = [("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", unreadable), LIMITS[2]];
+        world.note("pod-a", &[unit(0, 3)], &envs);
+        let known = Record {
+            pod_uid: Some("pod-b".into()),
+            ..world.record(0)
+        };
+        let records = world.after(&[known], 0).records;
+        let assumed = &records[1];
+        assert_eq!(assumed.basis, Basis::Assumed, "{unreadable}");
+        assert_eq!(assumed.share.share.memory, Memory::from_mib(15360 - 3840));
+        assert_eq!(
+            assumed.share.share.percent,
+            ThreadPercent::from_tenths(750).unwrap()
+        );
+        world.checkpoint = Some(Vec::new());
+        assert_eq!(world.after(&records, 10).records, []);
+    }
+}
+
+#[test]
+fn an_assumed_share_gets_its_true_size_when_the_checkpoint_can_be_read() {
+    let mut world = World::new();
+    world.checkpoint = None;
+    world.list("a", &[unit(0, 0)]);
+    let assumed = world.after(&[], 0).records;
+    assert_eq!(assumed[0].basis, Basis::Assumed);
+    assert_eq!(assumed[0].share.share.memory, Memory::from_mib(15360));
+    world.checkpoint = Some(Vec::new());
+    world.note("pod-a", &[unit(0, 0)], &LIMITS);
+    let records = world.after(&assumed, 1).records;
+    assert_eq!(records[0].share, share(&[unit(0, 0)], 7680, 500));
+    assert_eq!(records[0].basis, Basis::Granted);
+}
+
+#[test]
+fn ids_of_other_plugins_are_none_of_our_business() {
+    let mut world = World::new();
+    world.note("pod-a", &[unit(0, 0)], &LIMITS);
+    let entries = world.checkpoint.as_mut().unwrap();
+    entries[0].device_ids = ["nic-0".to_owned()].into();
+    assert_eq!(world.after(&[], 0).records, []);
+}
