@@ -50,11 +50,7 @@ impl Announcer {
             message.push_str("; warning: ");
             message.push_str(warning);
         }
-        Announcement {
-            severity: Severity::Normal,
-            reason: "ConfigApplied".to_owned(),
-            message,
-        }
+        Announcement { severity: Severity::Normal, reason: "ConfigApplied".to_owned(), message }
     }
 
     /// A decision was a refusal, or no longer is one.
@@ -99,20 +95,10 @@ const fn severity(state: GpuState) -> Severity {
 fn state_of(gpu: &GpuStatus) -> Announcement {
     let GpuStatus { uuid, state, .. } = gpu;
     let (reason, message) = match &gpu.reason {
-        Some(reason) => (
-            reason.code.clone(),
-            format!("`{uuid}` is {state}: {}", reason.message),
-        ),
-        None => (
-            format!("Gpu{state}"),
-            format!("`{uuid}` is {state} ({})", gpu.generation),
-        ),
+        Some(reason) => (reason.code.clone(), format!("`{uuid}` is {state}: {}", reason.message)),
+        None => (format!("Gpu{state}"), format!("`{uuid}` is {state} ({})", gpu.generation)),
     };
-    Announcement {
-        severity: severity(*state),
-        reason,
-        message,
-    }
+    Announcement { severity: severity(*state), reason, message }
 }
 
 #[cfg(test)]
@@ -131,10 +117,7 @@ mod tests {
             mig: None,
             numa_node: None,
             state,
-            reason: code.map(|code| ReasonText {
-                code: code.to_owned(),
-                message: "m".to_owned(),
-            }),
+            reason: code.map(|code| ReasonText { code: code.to_owned(), message: "m".to_owned() }),
             generation: "g".to_owned(),
             daemon: None,
         }
@@ -145,7 +128,7 @@ mod tests {
             version: NodeStatus::VERSION,
             config: String::new(),
             driver: String::new(),
-        shared_memory: mpshare_api::SharedMemory::PerCard,
+            shared_memory: mpshare_api::SharedMemory::PerCard,
             gpus: vec![gpu],
             reasons: Vec::new(),
         };
@@ -156,14 +139,8 @@ mod tests {
     #[test]
     fn a_healthy_start_is_no_news_and_a_fault_is() {
         let none: Vec<String> = Vec::new();
-        assert_eq!(
-            news(&mut Announcer::default(), gpu(GpuState::Ready, None)),
-            none
-        );
-        assert_eq!(
-            news(&mut Announcer::default(), gpu(GpuState::Fault, Some("Xid"))),
-            ["Xid"]
-        );
+        assert_eq!(news(&mut Announcer::default(), gpu(GpuState::Ready, None)), none);
+        assert_eq!(news(&mut Announcer::default(), gpu(GpuState::Fault, Some("Xid"))), ["Xid"]);
     }
 
     #[test]

@@ -15,11 +15,7 @@ pub(crate) struct Doubling {
 
 impl Doubling {
     pub(crate) const fn new(first: Duration, longest: Duration) -> Self {
-        Self {
-            first,
-            longest,
-            step: first,
-        }
+        Self { first, longest, step: first }
     }
 
     /// The next wait.
@@ -54,10 +50,7 @@ mod tests {
         let mut waits = Doubling::new(second, second * 4);
         for step in [1, 2, 4, 4] {
             let wait = waits.wait();
-            assert!(
-                wait >= second * step / 2 && wait <= second * step,
-                "{wait:?}"
-            );
+            assert!(wait >= second * step / 2 && wait <= second * step, "{wait:?}");
         }
         waits.reset();
         assert!(waits.wait() <= second);

@@ -82,9 +82,7 @@ pub fn choose(
         .fallbacks
         .iter()
         .find_map(fallback)
-        .ok_or_else(|| Reason::ConfigNotChosen {
-            known: available.keys().cloned().collect(),
-        })
+        .ok_or_else(|| Reason::ConfigNotChosen { known: available.keys().cloned().collect() })
 }
 
 /// The name that the labels ask for. An empty value counts as no label, as in NVIDIA's plugin.
@@ -92,14 +90,10 @@ fn labelled(labels: &BTreeMap<String, String>) -> Result<Option<(&str, String)>,
     let value = |label: &str| labels.get(label).filter(|value| !value.is_empty());
     let schedule = value(SCHEDULE_LABEL).filter(|value| *value == SCHEDULE_BY_MPS);
     match (value(CONFIG_LABEL), schedule) {
-        (Some(config), Some(schedule)) if config != MEMORY_CONFIG => Err(Reason::LabelsDisagree {
-            config: config.clone(),
-            schedule: schedule.clone(),
-        }),
-        (Some(config), _) => Ok(Some((
-            config,
-            format!("node label {CONFIG_LABEL}={config}"),
-        ))),
+        (Some(config), Some(schedule)) if config != MEMORY_CONFIG => {
+            Err(Reason::LabelsDisagree { config: config.clone(), schedule: schedule.clone() })
+        }
+        (Some(config), _) => Ok(Some((config, format!("node label {CONFIG_LABEL}={config}")))),
         (None, Some(schedule)) => {
             let why = format!("node label {SCHEDULE_LABEL}={schedule}");
             Ok(Some((MEMORY_CONFIG, why)))
@@ -113,11 +107,7 @@ fn named(available: &BTreeMap<String, String>, name: &str, why: String) -> Resul
         name: name.to_owned(),
         known: available.keys().cloned().collect(),
     })?;
-    Ok(Choice {
-        name: name.to_owned(),
-        why,
-        text: text.clone(),
-    })
+    Ok(Choice { name: name.to_owned(), why, text: text.clone() })
 }
 
 fn fall_back(available: &BTreeMap<String, String>, fallback: Fallback) -> Option<Choice> {

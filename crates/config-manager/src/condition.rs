@@ -47,14 +47,9 @@ pub(crate) fn condition(
 ) -> Condition {
     let mut pending: Vec<ReasonText> = refused.map(ReasonText::from).into_iter().collect();
     let Some(status) = status else {
-        let missing = Reason::StatusMissing {
-            path: status_path.to_owned(),
-        };
-        let state = if pending.is_empty() {
-            ConditionState::Unknown
-        } else {
-            ConditionState::False
-        };
+        let missing = Reason::StatusMissing { path: status_path.to_owned() };
+        let state =
+            if pending.is_empty() { ConditionState::Unknown } else { ConditionState::False };
         pending.push((&missing).into());
         return summary(state, &pending);
     };
@@ -72,10 +67,7 @@ fn pending_in(status: &NodeStatus, in_force: Option<&Config>) -> Vec<ReasonText>
         .zip(inventory.as_ref())
         .map(|(config, inventory)| plan(&config.accepted.node, inventory, &[]));
     let name = in_force.map_or("?", |config| config.chosen.name.as_str());
-    let gpus = status
-        .gpus
-        .iter()
-        .filter_map(|gpu| pending_on(gpu, plan.as_ref(), name));
+    let gpus = status.gpus.iter().filter_map(|gpu| pending_on(gpu, plan.as_ref(), name));
     status.reasons.iter().cloned().chain(gpus).collect()
 }
 
@@ -91,9 +83,7 @@ fn pending_on(gpu: &GpuStatus, plan: Option<&NodePlan>, config: &str) -> Option<
         });
     }
     let uuid = gpu.uuid.parse().ok();
-    let wanted = plan
-        .zip(uuid.as_ref())
-        .and_then(|(plan, uuid)| plan.gpu(uuid));
+    let wanted = plan.zip(uuid.as_ref()).and_then(|(plan, uuid)| plan.gpu(uuid));
     let follows = wanted.is_some_and(|wanted| wanted.generation.as_str() == gpu.generation);
     (!follows).then(|| ReasonText {
         code: "Reconfiguring".to_owned(),
@@ -104,10 +94,8 @@ fn pending_on(gpu: &GpuStatus, plan: Option<&NodePlan>, config: &str) -> Option<
 fn ready(in_force: Option<&Config>, status: &NodeStatus) -> Condition {
     let mut sentences = match in_force {
         Some(Config { chosen, accepted }) => {
-            let mut sentences = vec![format!(
-                "config `{}` ({}) is in force",
-                chosen.name, chosen.why
-            )];
+            let mut sentences =
+                vec![format!("config `{}` ({}) is in force", chosen.name, chosen.why)];
             sentences.extend(accepted.meaning());
             sentences
         }
@@ -122,15 +110,10 @@ fn ready(in_force: Option<&Config>, status: &NodeStatus) -> Condition {
 }
 
 fn summary(state: ConditionState, pending: &[ReasonText]) -> Condition {
-    let messages: Vec<String> = pending
-        .iter()
-        .map(|reason| reason.message.clone())
-        .collect();
+    let messages: Vec<String> = pending.iter().map(|reason| reason.message.clone()).collect();
     Condition {
         state,
-        reason: pending
-            .first()
-            .map_or_else(String::new, |reason| reason.code.clone()),
+        reason: pending.first().map_or_else(String::new, |reason| reason.code.clone()),
         message: bounded(&messages),
     }
 }

@@ -17,12 +17,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// `concerns` us. It never ends; a directory that is replaced is watched again, and one that can't
 /// be watched is looked at once a second.
 pub(crate) fn changes(directory: PathBuf, concerns: fn(&OsStr) -> bool) -> impl Stream<Item = ()> {
-    let watcher = Watcher {
-        directory,
-        concerns,
-        events: None,
-        has_failed: false,
-    };
+    let watcher = Watcher { directory, concerns, events: None, has_failed: false };
     stream::unfold(watcher, |mut watcher| async move {
         watcher.next().await;
         Some(((), watcher))
@@ -102,11 +97,7 @@ mod tests {
         fs::create_dir(&dir).unwrap();
         let mut changes = Box::pin(changes(dir.clone(), |name| name == "status.json"));
         let deadline = Duration::from_secs(10);
-        let mut next = async || {
-            tokio::time::timeout(deadline, changes.next())
-                .await
-                .unwrap()
-        };
+        let mut next = async || tokio::time::timeout(deadline, changes.next()).await.unwrap();
         next().await.unwrap();
         fs::write(dir.join("other"), "").unwrap();
         fs::write(dir.join("next"), "").unwrap();

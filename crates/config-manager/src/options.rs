@@ -40,10 +40,7 @@ pub enum ConfigSource {
 
 impl Default for ConfigSource {
     fn default() -> Self {
-        Self::ConfigMap {
-            namespace: "kube-system".to_owned(),
-            name: CONFIG_MAP.to_owned(),
-        }
+        Self::ConfigMap { namespace: "kube-system".to_owned(), name: CONFIG_MAP.to_owned() }
     }
 }
 

@@ -91,11 +91,7 @@ struct Retry {
 
 impl Retry {
     fn new(what: &'static str) -> Self {
-        Self {
-            what,
-            failures: 0,
-            waits: Doubling::new(FIRST_RETRY, LONGEST_RETRY),
-        }
+        Self { what, failures: 0, waits: Doubling::new(FIRST_RETRY, LONGEST_RETRY) }
     }
 
     async fn failed(&mut self, error: &kube::Error) {

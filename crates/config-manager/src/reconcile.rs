@@ -45,10 +45,8 @@ pub async fn run(
     options: Options,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
-    std::fs::create_dir_all(options.root.path()).map_err(|source| RunError::Root {
-        path: options.root.path().to_owned(),
-        source,
-    })?;
+    std::fs::create_dir_all(options.root.path())
+        .map_err(|source| RunError::Root { path: options.root.path().to_owned(), source })?;
     tracing::info!(node = options.node, source = %options.source, "choosing this node's config");
     let (conditions, condition) = watch::channel(None);
     let (events, announcements) = mpsc::channel(WAITING_EVENTS);
@@ -127,10 +125,7 @@ impl Reconciler {
             return Ok(());
         }
         write_document(&self.options.root.config(), &config.chosen).map_err(|error| {
-            Reason::ConfigNotWritten {
-                name: config.chosen.name.clone(),
-                problem: cause(&error),
-            }
+            Reason::ConfigNotWritten { name: config.chosen.name.clone(), problem: cause(&error) }
         })?;
         self.announce(Announcer::applied(&config));
         self.view.in_force = Some(config);
@@ -169,9 +164,7 @@ impl Reconciler {
 }
 
 fn log(announcement: &Announcement) {
-    let Announcement {
-        reason, message, ..
-    } = announcement;
+    let Announcement { reason, message, .. } = announcement;
     match announcement.severity {
         Severity::Normal => tracing::info!(reason, "{message}"),
         Severity::Warning => tracing::warn!(reason, "{message}"),

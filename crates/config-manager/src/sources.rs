@@ -40,11 +40,7 @@ pub(crate) fn facts(
         ConfigSource::ConfigMap { namespace, name } => config_map(client, namespace, name),
         ConfigSource::Directory(path) => directory(path.clone()),
     };
-    select_all([
-        node(client, &options.node),
-        configs,
-        files(options.root.clone()),
-    ])
+    select_all([node(client, &options.node), configs, files(options.root.clone())])
 }
 
 /// The Node's metadata; its status, which is large and changes often, isn't asked for.
@@ -62,9 +58,7 @@ fn node(client: &Client, name: &str) -> BoxStream<'static, Fact> {
 fn config_map(client: &Client, namespace: &str, name: &str) -> BoxStream<'static, Fact> {
     let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     let facts = |map: Option<ConfigMap>| Fact::Configs(map.map(|map| map.data.unwrap_or_default()));
-    patient("ConfigMap", watch_object(api, name))
-        .map(facts)
-        .boxed()
+    patient("ConfigMap", watch_object(api, name)).map(facts).boxed()
 }
 
 /// The successes of a watch, which is repeated with back-off; that it fails is logged once.
@@ -100,9 +94,7 @@ fn log_failure(what: &str, failures: u64, error: &watcher::Error) {
 /// A directory with one file per config.
 fn directory(path: PathBuf) -> BoxStream<'static, Fact> {
     let changes = changes(path.clone(), |_| true);
-    changes
-        .map(move |()| Fact::Configs(read_configs(&path)))
-        .boxed()
+    changes.map(move |()| Fact::Configs(read_configs(&path))).boxed()
 }
 
 /// The configs of a directory. Names that begin with `..` belong to the kubelet's way of mounting.
@@ -129,13 +121,9 @@ fn read_configs(directory: &Path) -> Option<BTreeMap<String, String>> {
 /// Reads at most one byte more than is accepted, so that the size is refused by its number.
 fn read_text(path: &Path) -> io::Result<String> {
     use std::io::Read as _;
-    let limit = u64::try_from(MAX_BYTES)
-        .unwrap_or(u64::MAX)
-        .saturating_add(1);
+    let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
     let mut text = String::new();
-    std::fs::File::open(path)?
-        .take(limit)
-        .read_to_string(&mut text)?;
+    std::fs::File::open(path)?.take(limit).read_to_string(&mut text)?;
     Ok(text)
 }
 

@@ -94,24 +94,16 @@ impl View {
             Configs::Missing => &none,
             Configs::Available(configs) => configs,
         };
-        let defaults = Defaults {
-            config: options.default_config.as_deref(),
-            fallbacks: &options.fallbacks,
-        };
+        let defaults =
+            Defaults { config: options.default_config.as_deref(), fallbacks: &options.fallbacks };
         let choice = choose(labels, configs, defaults);
-        Some(
-            choice
-                .map_err(|reason| self.source_missing(reason, options))
-                .and_then(validate),
-        )
+        Some(choice.map_err(|reason| self.source_missing(reason, options)).and_then(validate))
     }
 
     /// Where there are no configs at all, that is what to tell.
     fn source_missing(&self, reason: Reason, options: &Options) -> Reason {
-        let is_about_configs = matches!(
-            reason,
-            Reason::ConfigUnknown { .. } | Reason::ConfigNotChosen { .. }
-        );
+        let is_about_configs =
+            matches!(reason, Reason::ConfigUnknown { .. } | Reason::ConfigNotChosen { .. });
         if is_about_configs && matches!(self.configs, Configs::Missing) {
             let source_of_configs = options.source.to_string();
             return Reason::ConfigSourceMissing { source_of_configs };
@@ -124,18 +116,10 @@ fn validate(choice: Choice) -> Result<Config, Reason> {
     let Choice { name, why, text } = choice;
     match config::parse(&name, &text) {
         Ok(accepted) => Ok(Config {
-            chosen: ChosenConfig {
-                version: ChosenConfig::VERSION,
-                name,
-                why,
-                text,
-            },
+            chosen: ChosenConfig { version: ChosenConfig::VERSION, name, why, text },
             accepted,
         }),
-        Err(error) => Err(Reason::ConfigInvalid {
-            name,
-            problem: error.sentence(),
-        }),
+        Err(error) => Err(Reason::ConfigInvalid { name, problem: error.sentence() }),
     }
 }
 
@@ -164,10 +148,7 @@ mod tests {
     }
 
     fn no_files() -> Fact {
-        Fact::Files {
-            status: None,
-            config: None,
-        }
+        Fact::Files { status: None, config: None }
     }
 
     fn configs(text: &str) -> Fact {

@@ -61,12 +61,7 @@ mod harness {
             kube.create(configs).await.unwrap();
             let scratch = tempfile::tempdir().unwrap();
             let root = MpsRoot::new(scratch.path().join("mps"));
-            Self {
-                kube,
-                scratch,
-                root,
-                role: None,
-            }
+            Self { kube, scratch, root, role: None }
         }
 
         /// A started role on a node with this config label.
@@ -109,9 +104,7 @@ mod harness {
         pub(crate) fn condition(&self, kind: &str) -> Option<Value> {
             let node = self.kube.get("nodes", "", NODE)?;
             let conditions = node["status"]["conditions"].as_array()?.clone();
-            conditions
-                .into_iter()
-                .find(|condition| condition["type"] == kind)
+            conditions.into_iter().find(|condition| condition["type"] == kind)
         }
 
         pub(crate) fn ours(&self) -> Option<(String, String)> {
@@ -209,16 +202,20 @@ fn report(generation: &str) -> NodeStatus {
     }
 }
 
+/// Waits so that a write would show: times of conditions have whole seconds, and that nothing is
+/// written can only be seen by giving it time.
+async fn until_elapsed(time: Duration) {
+    let start = Instant::now();
+    until("time to pass", || (start.elapsed() > time).then_some(())).await;
+}
+
 const HALVES: &str = "mps/nvidia.com/gpu/2x7680M@50.0";
 
 #[tokio::test]
 async fn a_label_change_is_written_at_once() {
     let rig = Rig::on("mps-2x").await;
     let config = rig.until_in_force("mps-2x").await;
-    assert_eq!(
-        config.why,
-        "node label nvidia.com/device-plugin.config=mps-2x"
-    );
+    assert_eq!(config.why, "node label nvidia.com/device-plugin.config=mps-2x");
     assert_eq!(config.text, replicas(2));
     let mut times = Vec::new();
     for name in ["mps-4x", "mps-1x", "mps-2x", "mps-4x", "mps-1x", "mps-2x"] {
@@ -230,10 +227,7 @@ async fn a_label_change_is_written_at_once() {
     times.sort_unstable();
     println!("label change to config.yaml: {times:?}");
     // A poll of any kind would show: the median is a few milliseconds, also on a busy machine.
-    assert!(
-        times[times.len() / 2] < Duration::from_millis(200),
-        "{times:?}"
-    );
+    assert!(times[times.len() / 2] < Duration::from_millis(200), "{times:?}");
 }
 
 #[tokio::test]
@@ -242,28 +236,17 @@ async fn an_edit_of_the_config_map_is_followed() {
     rig.until_in_force("mps-2x").await;
     let edit = json!({"data": {"mps-2x": replicas(3)}});
     rig.kube
-        .patch(
-            "configmaps",
-            "kube-system",
-            "nvidia-device-plugin-configs",
-            edit,
-        )
+        .patch("configmaps", "kube-system", "nvidia-device-plugin-configs", edit)
         .await
         .unwrap();
-    until("the edited text", || {
-        rig.in_force().filter(|config| config.text == replicas(3))
-    })
-    .await;
+    until("the edited text", || rig.in_force().filter(|config| config.text == replicas(3))).await;
 }
 
 #[tokio::test]
 async fn an_invalid_config_leaves_the_last_good_one_and_says_where_it_is_wrong() {
     let rig = Rig::on("mps-2x").await;
     rig.until_in_force("mps-2x").await;
-    rig.kube
-        .patch_node_label(NODE, LABEL, "broken")
-        .await
-        .unwrap();
+    rig.kube.patch_node_label(NODE, LABEL, "broken").await.unwrap();
     let condition = rig.until_condition("False", "ConfigInvalid").await;
     let message = condition["message"].as_str().unwrap();
     assert!(
@@ -292,10 +275,7 @@ async fn labels_that_disagree_change_nothing() {
     rig.kube.patch("nodes", "", NODE, labels).await.unwrap();
     rig.until_condition("False", "LabelsDisagree").await;
     assert_eq!(rig.in_force().unwrap().name, "mps-2x");
-    rig.kube
-        .remove_node_label(NODE, "ack.node.gpu.schedule")
-        .await
-        .unwrap();
+    rig.kube.remove_node_label(NODE, "ack.node.gpu.schedule").await.unwrap();
     rig.until_in_force("mps-4x").await;
 }
 
@@ -308,10 +288,7 @@ async fn the_condition_follows_the_report_and_leaves_the_kubelets_alone() {
     rig.report(&report(HALVES));
     let ready = rig.until_condition("True", "Ready").await;
     let message = ready["message"].as_str().unwrap();
-    assert!(
-        message.contains("2 units of `nvidia.com/gpu` each"),
-        "{message}"
-    );
+    assert!(message.contains("2 units of `nvidia.com/gpu` each"), "{message}");
     assert!(ready["lastTransitionTime"].as_str() >= switching["lastTransitionTime"].as_str());
     let kubelets = rig.condition("Ready").unwrap();
     assert_eq!(kubelets["lastHeartbeatTime"], "2026-01-01T00:00:00Z");
@@ -325,18 +302,10 @@ async fn the_condition_follows_the_report_and_leaves_the_kubelets_alone() {
         code: "ServerFault".to_owned(),
         message: "MPS server 7 is in FAULT".to_owned(),
     });
-    // Times have whole seconds: the next patch comes in another one.
-    let written = Instant::now();
-    until("another second", || {
-        (written.elapsed() > Duration::from_millis(1100)).then_some(())
-    })
-    .await;
+    until_elapsed(Duration::from_millis(1100)).await;
     rig.report(&broken);
     let with_reason = rig.until_condition("False", "ServerFault").await;
-    assert_eq!(
-        with_reason["lastTransitionTime"],
-        fault["lastTransitionTime"]
-    );
+    assert_eq!(with_reason["lastTransitionTime"], fault["lastTransitionTime"]);
     assert_ne!(with_reason["lastHeartbeatTime"], fault["lastHeartbeatTime"]);
     until("an Event", || rig.events("ServerFault").pop()).await;
 }
@@ -348,24 +317,18 @@ async fn an_unchanged_condition_isnt_patched_again() {
     rig.until_condition("True", "Ready").await;
     let version = |rig: &Rig| {
         let node = rig.kube.get("nodes", "", NODE).unwrap();
-        node["metadata"]["resourceVersion"]
-            .as_str()
-            .unwrap()
-            .to_owned()
+        node["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
     };
     let before = version(&rig);
     rig.report(&report(HALVES));
     rig.stop().await;
+    until_elapsed(Duration::from_millis(1100)).await;
     rig.start(|_| {});
     // An edit that concerns nobody, so that there is a reason to look.
     rig.kube.patch_node_label(NODE, "other", "1").await.unwrap();
     let labelled = version(&rig);
     assert_ne!(before, labelled);
-    let start = Instant::now();
-    until("time for a patch", || {
-        (start.elapsed() > Duration::from_millis(800)).then_some(())
-    })
-    .await;
+    until_elapsed(Duration::from_millis(800)).await;
     assert_eq!(version(&rig), labelled);
 }
 
@@ -382,10 +345,7 @@ async fn a_restart_writes_and_announces_nothing_again() {
     rig.until_condition("True", "Ready").await;
     assert_eq!(fs::metadata(rig.root.config()).unwrap().ino(), inode);
     // Events come in order: the refusal's would be behind a repeated one.
-    rig.kube
-        .patch_node_label(NODE, LABEL, "broken")
-        .await
-        .unwrap();
+    rig.kube.patch_node_label(NODE, LABEL, "broken").await.unwrap();
     until("the refusal's Event", || rig.events("ConfigInvalid").pop()).await;
     assert_eq!(rig.events("ConfigApplied").len(), 1);
 }
@@ -410,15 +370,10 @@ async fn what_changed_while_the_api_was_away_is_made_up_for() {
     rig.until_in_force("mps-2x").await;
     for verb in ["list", "watch", "get", "patch", "create"] {
         let matching = Matching::any().verb(verb);
-        rig.kube
-            .faults()
-            .inject(Times::Always, matching, Effect::Fail(503));
+        rig.kube.faults().inject(Times::Always, matching, Effect::Fail(503));
     }
     rig.kube.end_watches(WatchEnd::Broken);
-    rig.kube
-        .patch_node_label(NODE, LABEL, "mps-4x")
-        .await
-        .unwrap();
+    rig.kube.patch_node_label(NODE, LABEL, "mps-4x").await.unwrap();
     rig.kube.compact_history();
     // The report is followed without the API.
     rig.report(&report(HALVES));
@@ -433,10 +388,7 @@ async fn a_node_that_was_made_anew_gets_the_condition_again() {
     rig.report(&report(HALVES));
     rig.until_condition("True", "Ready").await;
     rig.kube.delete("nodes", "", NODE).await.unwrap();
-    rig.kube
-        .create(node(&json!({LABEL: "mps-2x"})))
-        .await
-        .unwrap();
+    rig.kube.create(node(&json!({LABEL: "mps-2x"}))).await.unwrap();
     rig.until_condition("True", "Ready").await;
 }
 
@@ -459,17 +411,12 @@ async fn without_labels_the_default_and_then_fallbacks_decide() {
 async fn a_config_map_that_comes_late_is_picked_up() {
     let mut rig = Rig::new(&json!({LABEL: "mps-2x"})).await;
     rig.start(|options| {
-        options.source = ConfigSource::ConfigMap {
-            namespace: "gpu".to_owned(),
-            name: "late".to_owned(),
-        };
+        options.source =
+            ConfigSource::ConfigMap { namespace: "gpu".to_owned(), name: "late".to_owned() };
     });
     let condition = rig.until_condition("False", "ConfigSourceMissing").await;
     let message = condition["message"].as_str().unwrap();
-    assert!(
-        message.starts_with("there is no ConfigMap `gpu/late`"),
-        "{message}"
-    );
+    assert!(message.starts_with("there is no ConfigMap `gpu/late`"), "{message}");
     let late = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "late", "namespace": "gpu"}, "data": {"mps-2x": replicas(2)},
@@ -486,15 +433,8 @@ async fn a_mounted_directory_is_followed_through_its_swaps() {
     let source = ConfigSource::Directory(directory.clone());
     rig.start(|options| options.source = source);
     assert_eq!(rig.until_in_force("a").await.text, replicas(2));
-    mount(
-        &directory,
-        "2026_02",
-        &[("a", &replicas(4)), ("b", &replicas(8))],
-    );
-    until("the new text", || {
-        rig.in_force().filter(|config| config.text == replicas(4))
-    })
-    .await;
+    mount(&directory, "2026_02", &[("a", &replicas(4)), ("b", &replicas(8))]);
+    until("the new text", || rig.in_force().filter(|config| config.text == replicas(4))).await;
     rig.kube.patch_node_label(NODE, LABEL, "b").await.unwrap();
     assert_eq!(rig.until_in_force("b").await.text, replicas(8));
 }

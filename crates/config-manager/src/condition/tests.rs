@@ -70,10 +70,7 @@ fn a_card_at_another_generation_is_being_switched() {
     let condition = check(&status);
     assert_eq!(condition.state, ConditionState::False);
     assert_eq!(condition.reason, "Reconfiguring");
-    assert_eq!(
-        condition.message,
-        "`GPU-bbbbbbbb-2222` is being switched to config `mps-2x`"
-    );
+    assert_eq!(condition.message, "`GPU-bbbbbbbb-2222` is being switched to config `mps-2x`");
 }
 
 #[test]
@@ -86,10 +83,7 @@ fn each_card_that_waits_is_listed_with_its_reason() {
     });
     let condition = check(&status);
     assert_eq!(condition.reason, "GpuNotReady");
-    assert_eq!(
-        condition.message,
-        "`GPU-aaaaaaaa-1111` is Starting; `GPU-b` keeps 2 shares"
-    );
+    assert_eq!(condition.message, "`GPU-aaaaaaaa-1111` is Starting; `GPU-b` keeps 2 shares");
 }
 
 #[test]
@@ -110,17 +104,12 @@ fn without_a_report_nothing_is_known() {
 
 #[test]
 fn a_message_stays_within_its_limit_and_counts_the_rest() {
-    let sentences: Vec<String> = (0..100)
-        .map(|n| format!("sentence number {n:03}"))
-        .collect();
+    let sentences: Vec<String> = (0..100).map(|n| format!("sentence number {n:03}")).collect();
     let text = bounded(&sentences);
     assert!(text.len() <= MESSAGE_LIMIT, "{}", text.len());
     assert!(text.len() > 900);
     let listed = text.matches("sentence").count();
-    assert!(
-        text.ends_with(&format!("; and {} more", 100 - listed)),
-        "{text}"
-    );
+    assert!(text.ends_with(&format!("; and {} more", 100 - listed)), "{text}");
     let long = ["é".repeat(2000)];
     assert!(bounded(&long).len() <= MESSAGE_LIMIT);
 }

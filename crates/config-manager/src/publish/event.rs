@@ -48,12 +48,7 @@ pub(super) struct Clerk {
 
 impl Clerk {
     pub(super) fn new(client: Client, node: String) -> Self {
-        Self {
-            client,
-            node,
-            limiter: Limiter::new(Instant::now()),
-            created: 0,
-        }
+        Self { client, node, limiter: Limiter::new(Instant::now()), created: 0 }
     }
 
     pub(super) fn judge(&mut self, announcement: &Announcement, now: Instant) -> Verdict {
@@ -68,10 +63,8 @@ impl Clerk {
         self.created += 1;
         let event = self.event(uid, announcement, Timestamp::now());
         let body = serde_json::to_vec(&event).map_err(kube::Error::SerdeError)?;
-        let parameters = PostParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PostParams::default()
-        };
+        let parameters =
+            PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let request = Request::new(Event::url_path(&(), Some(NAMESPACE)))
             .create(&parameters, body)
             .map_err(kube::Error::BuildRequest)?;
@@ -119,17 +112,11 @@ struct Limiter {
 
 impl Limiter {
     const fn new(now: Instant) -> Self {
-        Self {
-            said: BTreeMap::new(),
-            tokens: BURST,
-            refilled: now,
-            dropped: 0,
-        }
+        Self { said: BTreeMap::new(), tokens: BURST, refilled: now, dropped: 0 }
     }
 
     fn judge(&mut self, message: &str, now: Instant) -> Verdict {
-        self.said
-            .retain(|_, at| now.duration_since(*at) < REPEAT_AFTER);
+        self.said.retain(|_, at| now.duration_since(*at) < REPEAT_AFTER);
         while self.tokens < BURST && now.duration_since(self.refilled) >= REFILL {
             self.refilled += REFILL;
             self.tokens += 1;
@@ -139,10 +126,7 @@ impl Limiter {
         }
         if self.tokens == 0 {
             self.dropped += 1;
-            tracing::debug!(
-                dropped = self.dropped,
-                "an Event was dropped: too many of them"
-            );
+            tracing::debug!(dropped = self.dropped, "an Event was dropped: too many of them");
             return Verdict::Drop;
         }
         if self.said.insert(message.to_owned(), now).is_some() {

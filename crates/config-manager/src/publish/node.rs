@@ -59,11 +59,7 @@ struct SlimStatus {
 
 impl NodeStatusClient {
     pub(super) const fn new(client: Client, node: String) -> Self {
-        Self {
-            client,
-            node,
-            known: None,
-        }
+        Self { client, node, known: None }
     }
 
     /// Makes the condition as wanted. The time of transition moves only with the status.
@@ -94,10 +90,8 @@ impl NodeStatusClient {
         }]}});
         // What the server has is unknown until it has answered.
         self.known = None;
-        let parameters = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
+        let parameters =
+            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let request = Request::new(Node::url_path(&(), None))
             .patch_subresource("status", &self.node, &parameters, &Patch::Strategic(patch))
             .map_err(kube::Error::BuildRequest)?;
