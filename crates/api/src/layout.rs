@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `config.yaml` | config-manager |
 //! | `status.json`, `compute-modes.json`, `supervisor.lock` | supervisor |
-//! | `allocations.json` | device plugin |
+//! | `allocations.json`, `device-plugin.lock` | device plugin |
 //! | `<resource>/<gpu>/{pipe,log,shm}` | supervisor, and NVIDIA's daemon that it starts there |
 
 use std::path::{Path, PathBuf};
@@ -50,6 +50,11 @@ impl MpsRoot {
     /// Held by the one supervisor of the node for as long as it runs.
     pub fn supervisor_lock(&self) -> PathBuf {
         self.0.join("supervisor.lock")
+    }
+
+    /// Held by the one device plugin of the node for as long as it runs.
+    pub fn device_plugin_lock(&self) -> PathBuf {
+        self.0.join("device-plugin.lock")
     }
 
     /// The compute modes that were found before they were changed.

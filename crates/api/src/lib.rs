@@ -17,4 +17,4 @@ pub use allocations::{AllocationRecord, Allocations};
 pub use chosen::ChosenConfig;
 pub use document::{DocumentError, read_document, write_document};
 pub use layout::{GpuPaths, MpsRoot};
-pub use status::{GpuState, GpuStatus, NodeStatus};
+pub use status::{GpuState, GpuStatus, NodeStatus, SharedMemory};

@@ -1,9 +1,13 @@
 //! `status.json`: what the supervisor found, did and verified.
 
+use std::path::PathBuf;
+
 use mpshare_core::{
     ComputeCapability, Gpu, Inventory, Limits, Memory, MigMode, Reason, ThreadPercent,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::GpuPaths;
 
 /// The supervisor's report. Amounts of memory are MiB, percentages tenths (500 = 50 %).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +18,9 @@ pub struct NodeStatus {
     pub config: String,
     /// The driver's version.
     pub driver: String,
+    /// What daemons, servers and clients share as `/dev/shm`.
+    #[serde(default)]
+    pub shared_memory: SharedMemory,
     /// The cards in index order.
     pub gpus: Vec<GpuStatus>,
     /// What keeps the node as a whole from working, or parts of its config from taking hold.
@@ -41,6 +48,28 @@ impl NodeStatus {
             driver: self.driver.parse().ok()?,
             gpus,
         })
+    }
+}
+
+/// What the servers of a node have at `/dev/shm`, and so what their clients must have there:
+/// MPS keeps shared memory in it (facts/mps.md 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SharedMemory {
+    /// A directory of each card's own.
+    #[default]
+    PerCard,
+    /// The host's: daemons that were launched without a mount namespace of their own.
+    Host,
+}
+
+impl SharedMemory {
+    /// The directory that a card's clients get as `/dev/shm`.
+    pub fn directory(self, paths: &GpuPaths) -> PathBuf {
+        match self {
+            Self::PerCard => paths.shm(),
+            Self::Host => PathBuf::from("/dev/shm"),
+        }
     }
 }
 
@@ -103,8 +132,6 @@ pub struct DaemonStatus {
     pub pid: i32,
     /// Host path of the pipe directory.
     pub pipe_directory: String,
-    /// Host path of what clients see as `/dev/shm`.
-    pub shm_directory: String,
     /// PID of its server, once a client has made it start one.
     pub server: Option<i32>,
     /// The limits as read back from the daemon; `None` until then.

@@ -192,6 +192,12 @@ pub enum Reason {
     )]
     ServerFault { gpu: GpuUuid, server: i32 },
     #[error(
+        "processes {pids:?} outside of MPS hold `{gpu}`, so that its MPS server can't start; hint: end them"
+    )]
+    CardInUse { gpu: GpuUuid, pids: Vec<i32> },
+    #[error("no MPS server comes up on `{gpu}`; hint: look at `server.log` beside its pipe directory and at `dmesg`")]
+    NoServer { gpu: GpuUuid },
+    #[error(
         "MPS server {server} of `{gpu}` has been starting for {seconds} s; hint: look at `server.log` beside its pipe directory and at `dmesg`"
     )]
     ServerStuck {
@@ -249,6 +255,8 @@ impl Reason {
             Self::DaemonFailed { .. } => "DaemonFailed",
             Self::LimitMismatch { .. } => "LimitMismatch",
             Self::ServerFault { .. } => "ServerFault",
+            Self::CardInUse { .. } => "CardInUse",
+            Self::NoServer { .. } => "NoServer",
             Self::ServerStuck { .. } => "ServerStuck",
             Self::ComputeModeDenied { .. } => "ComputeModeDenied",
             Self::DriverUnavailable { .. } => "DriverUnavailable",

@@ -117,16 +117,8 @@ pub(crate) fn identity(path: &Path) -> io::Result<Identity> {
     let meta = std::fs::symlink_metadata(path)?;
     // An inode number may be used again at once; the time of its last status change tells two
     // sockets apart. A directory's changes with its content, and it is never told by it.
-    let created = if meta.is_dir() {
-        (0, 0)
-    } else {
-        (meta.ctime(), meta.ctime_nsec())
-    };
-    Ok(Identity {
-        device: meta.dev(),
-        inode: meta.ino(),
-        created,
-    })
+    let created = if meta.is_dir() { (0, 0) } else { (meta.ctime(), meta.ctime_nsec()) };
+    Ok(Identity { device: meta.dev(), inode: meta.ino(), created })
 }
 
 #[cfg(test)]

@@ -24,11 +24,7 @@ pub(crate) fn check(
     if status.state != GpuState::Ready {
         let why = status.reason.as_ref().map(|reason| reason.message.clone());
         let state = status.state.to_string();
-        return Err(not_ready(
-            share,
-            &state,
-            why.unwrap_or_else(|| "no reason given".into()),
-        ));
+        return Err(not_ready(share, &state, why.unwrap_or_else(|| "no reason given".into())));
     }
     match (share.mode, &status.daemon) {
         (Mode::Mps, Some(daemon)) => {
@@ -56,11 +52,7 @@ fn check_daemon(
     let pipe = Path::new(&daemon.pipe_directory);
     let expected = pipe_directory(share);
     if !pipe.ends_with(&expected) {
-        let why = format!(
-            "its daemon is in `{}`, not in `{}`",
-            pipe.display(),
-            expected.display()
-        );
+        let why = format!("its daemon is in `{}`, not in `{}`", pipe.display(), expected.display());
         return Err(not_ready(share, "moving", why));
     }
     let limits = daemon.limits.and_then(LimitsStatus::limits);
@@ -100,25 +92,16 @@ fn check_former_pods(
     if pids.is_empty() {
         return Ok(());
     }
-    Err(Reason::FormerOwnerAlive {
-        gpu: share.gpu.clone(),
-        pids,
-    })
+    Err(Reason::FormerOwnerAlive { gpu: share.gpu.clone(), pids })
 }
 
 /// The end of the path of the directory that the container's reply mounts.
 fn pipe_directory(share: &LiveShare) -> PathBuf {
-    Path::new(share.resource.as_str())
-        .join(share.gpu.short())
-        .join("pipe")
+    Path::new(share.resource.as_str()).join(share.gpu.short()).join("pipe")
 }
 
 fn not_ready(share: &LiveShare, state: &str, why: String) -> Reason {
-    Reason::GpuNotReady {
-        gpu: share.gpu.clone(),
-        state: state.to_owned(),
-        why,
-    }
+    Reason::GpuNotReady { gpu: share.gpu.clone(), state: state.to_owned(), why }
 }
 
 #[cfg(test)]
@@ -128,9 +111,7 @@ mod tests {
     use mpshare_api::status::{ClientStatus, ReasonText};
 
     fn checked(share: &LiveShare, status: &GpuStatus) -> Result<(), Reason> {
-        check(share, &["pod-a".into()], Some(status), |_| {
-            DaemonLife::Alive
-        })
+        check(share, &["pod-a".into()], Some(status), |_| DaemonLife::Alive)
     }
 
     fn one_unit() -> LiveShare {
@@ -148,17 +129,11 @@ mod tests {
         assert!(matches!(unknown, Err(Reason::GpuNotReady { .. })));
         let status = GpuStatus {
             state: GpuState::Fault,
-            reason: Some(ReasonText {
-                code: "Xid".into(),
-                message: "reported Xid 79".into(),
-            }),
+            reason: Some(ReasonText { code: "Xid".into(), message: "reported Xid 79".into() }),
             ..ready(0, "x")
         };
         let error = checked(&one_unit(), &status).unwrap_err().to_string();
-        assert!(
-            error.contains("Fault") && error.contains("Xid 79"),
-            "{error}"
-        );
+        assert!(error.contains("Fault") && error.contains("Xid 79"), "{error}");
     }
 
     #[test]
@@ -166,10 +141,7 @@ mod tests {
         let larger = share(&[unit(0, 0)], 7681, 500);
         assert!(matches!(
             checked(&larger, &ready(0, "x")),
-            Err(Reason::LimitsNotVerified {
-                verified: Some(_),
-                ..
-            })
+            Err(Reason::LimitsNotVerified { verified: Some(_), .. })
         ));
         let faster = share(&[unit(0, 0)], 7680, 501);
         assert!(checked(&faster, &ready(0, "x")).is_err());
@@ -194,22 +166,14 @@ mod tests {
     fn a_daemon_in_another_directory_is_not_the_one_that_the_container_will_meet() {
         let mut status = ready(0, "x");
         let daemon = status.daemon.as_mut().unwrap();
-        daemon.pipe_directory = daemon
-            .pipe_directory
-            .replace("nvidia.com/gpu", "nvidia.com/old");
-        assert!(matches!(
-            checked(&one_unit(), &status),
-            Err(Reason::GpuNotReady { .. })
-        ));
+        daemon.pipe_directory = daemon.pipe_directory.replace("nvidia.com/gpu", "nvidia.com/old");
+        assert!(matches!(checked(&one_unit(), &status), Err(Reason::GpuNotReady { .. })));
     }
 
     #[test]
     fn processes_of_a_former_owner_are_waited_for_and_those_of_neighbours_are_not() {
-        let client = |pid, pod: &str| ClientStatus {
-            pid,
-            memory_mib: None,
-            pod_uid: Some(pod.into()),
-        };
+        let client =
+            |pid, pod: &str| ClientStatus { pid, memory_mib: None, pod_uid: Some(pod.into()) };
         let mut status = ready(0, "x");
         status.daemon.as_mut().unwrap().clients = vec![client(7, "pod-b")];
         assert_eq!(checked(&one_unit(), &status), Ok(()));
@@ -222,15 +186,9 @@ mod tests {
 
     #[test]
     fn a_whole_card_waits_until_no_daemon_runs() {
-        let whole = LiveShare {
-            mode: Mode::Exclusive,
-            ..one_unit()
-        };
+        let whole = LiveShare { mode: Mode::Exclusive, ..one_unit() };
         assert!(checked(&whole, &ready(0, "x")).is_err());
-        let status = GpuStatus {
-            daemon: None,
-            ..ready(0, "x")
-        };
+        let status = GpuStatus { daemon: None, ..ready(0, "x") };
         assert_eq!(checked(&whole, &status), Ok(()));
         assert!(checked(&one_unit(), &status).is_err());
     }

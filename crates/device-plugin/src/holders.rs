@@ -67,10 +67,7 @@ impl Resends {
         }
         // Rate limited also for news: a writing kubelet syncs its disk.
         let wait = if is_news { FIRST_RESEND } else { self.pause };
-        if self
-            .last
-            .is_some_and(|last| now.saturating_duration_since(last) < wait)
-        {
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) < wait) {
             return false;
         }
         self.pause = (self.pause * 2).min(LONGEST_RESEND);

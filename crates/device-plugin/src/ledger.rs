@@ -59,22 +59,14 @@ impl Clients {
 
     /// Whether a pod has a client on the card of `share`.
     pub(crate) fn has(&self, share: &LiveShare, pod_uid: &str) -> bool {
-        self.0
-            .get(share.gpu.as_str())
-            .is_some_and(|uids| uids.contains(pod_uid))
+        self.0.get(share.gpu.as_str()).is_some_and(|uids| uids.contains(pod_uid))
     }
 }
 
 impl Record {
     /// A record of a share that was learned of at `since`.
     pub(crate) fn new(share: LiveShare, since: Instant) -> Self {
-        Self {
-            share,
-            pod_uid: None,
-            former_pods: Vec::new(),
-            since,
-            basis: Basis::Granted,
-        }
+        Self { share, pod_uid: None, former_pods: Vec::new(), since, basis: Basis::Granted }
     }
 
     /// Whether one of `ids` is one of the record's.
@@ -91,17 +83,10 @@ pub(crate) fn granted(
     clients: &Clients,
     now: Instant,
 ) -> Vec<Record> {
-    let taken: Vec<DeviceId> = grant
-        .shares
-        .iter()
-        .flat_map(|share| share.ids.clone())
-        .collect();
+    let taken: Vec<DeviceId> = grant.shares.iter().flat_map(|share| share.ids.clone()).collect();
     let stay = records.iter().filter_map(|record| {
         let share = record.share.without(&taken)?;
-        Some(Record {
-            share,
-            ..record.clone()
-        })
+        Some(Record { share, ..record.clone() })
     });
     let new = grant.shares.iter().map(|share| Record {
         former_pods: former_pods(records, share, clients),
@@ -131,10 +116,7 @@ mod tests {
     use mpshare_core::grant;
 
     fn record(ids: &[DeviceId], pod: &str) -> Record {
-        Record {
-            pod_uid: Some(pod.into()),
-            ..Record::new(share(ids, 7680, 500), Instant::now())
-        }
+        Record { pod_uid: Some(pod.into()), ..Record::new(share(ids, 7680, 500), Instant::now()) }
     }
 
     fn regrant(records: &[Record], clients: &Clients) -> Vec<Record> {
@@ -146,10 +128,7 @@ mod tests {
 
     #[test]
     fn a_new_owner_of_an_id_remembers_the_pod_that_had_it() {
-        let before = [
-            record(&[unit(0, 0)], "pod-a"),
-            record(&[unit(0, 1)], "pod-b"),
-        ];
+        let before = [record(&[unit(0, 0)], "pod-a"), record(&[unit(0, 1)], "pod-b")];
         let after = regrant(&before, &Clients::default());
         assert_eq!(after.len(), 2);
         assert_eq!(after[0], before[1]);
@@ -162,11 +141,8 @@ mod tests {
         let mut before = record(&[unit(0, 0)], "pod-c");
         before.former_pods = vec!["pod-a".into(), "pod-b".into()];
         let mut gpu = ready(0, "any");
-        gpu.daemon.as_mut().unwrap().clients = vec![ClientStatus {
-            pid: 7,
-            memory_mib: None,
-            pod_uid: Some("pod-a".into()),
-        }];
+        gpu.daemon.as_mut().unwrap().clients =
+            vec![ClientStatus { pid: 7, memory_mib: None, pod_uid: Some("pod-a".into()) }];
         let clients = Clients::of(Some(&status(vec![gpu])));
         let after = regrant(&[before], &clients);
         assert_eq!(after[0].former_pods, ["pod-a", "pod-c"]);

@@ -17,6 +17,7 @@
 //! | `server`, `registration` | the gRPC service of a resource and its life at the kubelet |
 //! | `holders`, `directory`, `control_lock` | looks at the kubelet, at files, at daemons |
 //! | `publisher` | lists to their servers |
+//! | `sole` | one device plugin at a time |
 
 mod activity;
 mod control_lock;
@@ -31,6 +32,7 @@ mod publisher;
 mod registration;
 mod response;
 mod server;
+mod sole;
 #[cfg(test)]
 mod testing;
 mod units;
@@ -62,16 +64,15 @@ pub enum Error {
 
 /// Runs the role until `shutdown`. Has to be called inside a tokio runtime.
 pub async fn run(options: Options, shutdown: CancellationToken) -> Result<(), Error> {
+    let Some(_turn) = shutdown.run_until_cancelled(sole::turn(&options.root())).await else {
+        return Ok(());
+    };
     let node = Arc::new(Node::start(options, Instant::now()));
     let resend = Arc::new(Notify::new());
     let sockets = watch::Sender::new(());
     // Dropped with this future, so that nothing outlives it.
     let guard = shutdown.child_token().drop_guard();
-    let publisher = Publisher::new(
-        Arc::clone(&node),
-        sockets.subscribe(),
-        guard.token().clone(),
-    );
+    let publisher = Publisher::new(Arc::clone(&node), sockets.subscribe(), guard.token().clone());
     let (root, plugins) = (files(&node), plugin_sockets(&node));
     tokio::select! {
         () = publisher.run(Arc::clone(&resend)) => Ok(()),

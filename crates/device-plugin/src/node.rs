@@ -103,11 +103,11 @@ impl Node {
         offers.all_judged(self.state().view.status.as_ref())
     }
 
-    /// Reads what other processes write. Only one task calls this.
+    /// Reads what other processes write.
     pub(crate) fn refresh(&self, now: Instant) {
-        let former = self.state().view.clone();
-        let view = View::read(&self.options.root(), &former);
         let mut state = self.state();
+        let former = state.view.clone();
+        let view = View::read(&self.options.root(), &former);
         state.keep_file();
         if view == former {
             return;
@@ -133,10 +133,7 @@ impl Node {
         if state.ledger.records() != before || state.footing != footing {
             self.changed.send_replace(());
         }
-        Seen {
-            pace: state.pace(&self.options, now),
-            checkpoint_only: outcome.checkpoint_only,
-        }
+        Seen { pace: state.pace(&self.options, now), checkpoint_only: outcome.checkpoint_only }
     }
 
     fn take_evidence(
@@ -194,11 +191,7 @@ impl State {
             states().any(|state| state == UnitState::Unbacked)
                 || (gpu.reason.is_some() && states().any(|state| state == UnitState::Held))
         });
-        if is_young || waits_for_shares {
-            Pace::Pending
-        } else {
-            Pace::Idle
-        }
+        if is_young || waits_for_shares { Pace::Pending } else { Pace::Idle }
     }
 
     /// The kubelet's checkpoint; empty where there is none, `None` where it can't be read.

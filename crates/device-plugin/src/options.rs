@@ -109,9 +109,6 @@ mod tests {
         };
         let seen = options.seen_here(Path::new("/run/nvidia/mps/nvidia.com/gpu/GPU-ab/pipe"));
         assert_eq!(seen, Path::new("/mps/nvidia.com/gpu/GPU-ab/pipe"));
-        assert_eq!(
-            options.seen_here(Path::new("/elsewhere")),
-            Path::new("/elsewhere")
-        );
+        assert_eq!(options.seen_here(Path::new("/elsewhere")), Path::new("/elsewhere"));
     }
 }

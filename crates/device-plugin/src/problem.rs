@@ -25,11 +25,7 @@ pub(crate) struct Failures {
 impl Failures {
     /// Failures that logs call `what`.
     pub(crate) const fn new(what: &'static str) -> Self {
-        Self {
-            what,
-            last: None,
-            count: 0,
-        }
+        Self { what, last: None, count: 0 }
     }
 
     /// Notes a failure, and says it if it is news.

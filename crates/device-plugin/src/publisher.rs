@@ -38,13 +38,7 @@ impl Publisher {
         sockets: watch::Receiver<()>,
         shutdown: CancellationToken,
     ) -> Self {
-        Self {
-            node,
-            sockets,
-            shutdown,
-            lists: BTreeMap::new(),
-            servers: JoinSet::new(),
-        }
+        Self { node, sockets, shutdown, lists: BTreeMap::new(), servers: JoinSet::new() }
     }
 
     /// Publishes until the end of the role, and waits for the servers to end.

@@ -83,9 +83,7 @@ impl Resource {
                 }
             }
             End::Failed(problem) => {
-                attempts
-                    .failures
-                    .failed(&format!("`{}`: {problem}", self.name));
+                attempts.failures.failed(&format!("`{}`: {problem}", self.name));
                 let pause = attempts.retry.next_pause();
                 self.wait_for_sockets(pause).await;
             }

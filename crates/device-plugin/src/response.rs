@@ -16,12 +16,8 @@ use mpshare_kubelet::device_plugin::{CdiDevice, ContainerAllocateResponse, Devic
 const VOLUME_MOUNTS: &str = "/var/run/nvidia-container-devices";
 
 /// Nodes beside the cards' own; those of them that exist are passed.
-pub(crate) const CONTROL_NODES: [&str; 4] = [
-    "nvidiactl",
-    "nvidia-uvm",
-    "nvidia-uvm-tools",
-    "nvidia-modeset",
-];
+pub(crate) const CONTROL_NODES: [&str; 4] =
+    ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"];
 
 /// Host paths of a card's daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,11 +49,8 @@ pub(crate) fn response(
     daemon: Option<&DaemonPaths>,
     surroundings: &Surroundings<'_>,
 ) -> ContainerAllocateResponse {
-    let cards: Vec<&Gpu> = grant
-        .shares
-        .iter()
-        .filter_map(|share| surroundings.inventory.gpu(&share.gpu))
-        .collect();
+    let cards: Vec<&Gpu> =
+        grant.shares.iter().filter_map(|share| surroundings.inventory.gpu(&share.gpu)).collect();
     let mut answer = ContainerAllocateResponse::default();
     let shared = grant.shares.iter().find(|share| share.mode == Mode::Mps);
     if let Some((share, daemon)) = shared.zip(daemon) {
@@ -84,10 +77,7 @@ fn join_daemon(answer: &mut ContainerAllocateResponse, share: &LiveShare, daemon
     answer.envs.extend([
         (ENV_PIPE_DIRECTORY.to_owned(), pipe.clone()),
         (ENV_MEMORY_LIMIT.to_owned(), memory),
-        (
-            ENV_THREAD_PERCENTAGE.to_owned(),
-            share.share.percent.to_string(),
-        ),
+        (ENV_THREAD_PERCENTAGE.to_owned(), share.share.percent.to_string()),
     ]);
     answer.mounts.extend([
         // Clients connect through a read-only mount all the same, and can't remove the sockets.
@@ -102,18 +92,14 @@ fn name_cards(
     cards: &[&Gpu],
     surroundings: &Surroundings<'_>,
 ) {
-    let names = cards
-        .iter()
-        .map(|gpu| name(gpu, surroundings.plugin.device_ids));
+    let names = cards.iter().map(|gpu| name(gpu, surroundings.plugin.device_ids));
     let cdi = |name: String| format!("{}={name}", surroundings.cdi_kind);
     match strategy {
         DeviceListStrategy::Envvar => {
             answer.envs.insert(ENV_NVIDIA_DEVICES.into(), joined(names));
         }
         DeviceListStrategy::VolumeMounts => {
-            answer
-                .envs
-                .insert(ENV_NVIDIA_DEVICES.into(), VOLUME_MOUNTS.into());
+            answer.envs.insert(ENV_NVIDIA_DEVICES.into(), VOLUME_MOUNTS.into());
             answer.mounts.extend(names.map(|name| {
                 let path = format!("{VOLUME_MOUNTS}/{name}");
                 mount(&path, Path::new("/dev/null"), Access::ReadWrite)
@@ -164,10 +150,7 @@ fn mount(container: &str, host: &Path, access: Access) -> Mount {
 
 fn device_nodes(cards: &[&Gpu], surroundings: &Surroundings<'_>) -> Vec<DeviceSpec> {
     let of_cards = cards.iter().map(|gpu| format!("nvidia{}", gpu.minor));
-    let shared = surroundings
-        .control_nodes
-        .iter()
-        .map(|name| (*name).to_owned());
+    let shared = surroundings.control_nodes.iter().map(|name| (*name).to_owned());
     // Sorted, and each once.
     let nodes: BTreeMap<String, DeviceSpec> = of_cards
         .chain(shared)

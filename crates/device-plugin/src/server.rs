@@ -62,16 +62,13 @@ impl OpenStream {
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.0
-            .send_modify(|streams| streams.open = streams.open.saturating_sub(1));
+        self.0.send_modify(|streams| streams.open = streams.open.saturating_sub(1));
     }
 }
 
 /// What every plugin of ours can do.
-pub(crate) const OPTIONS: DevicePluginOptions = DevicePluginOptions {
-    pre_start_required: true,
-    get_preferred_allocation_available: true,
-};
+pub(crate) const OPTIONS: DevicePluginOptions =
+    DevicePluginOptions { pre_start_required: true, get_preferred_allocation_available: true };
 
 #[tonic::async_trait]
 impl DevicePlugin for Service {
@@ -93,9 +90,7 @@ impl DevicePlugin for Service {
         // A watch keeps the latest list only: a slow reader skips lists and holds up nobody.
         let lists = WatchStream::new(self.devices.clone()).map(move |devices| {
             let _counted = &open;
-            Ok(ListAndWatchResponse {
-                devices: devices.to_vec(),
-            })
+            Ok(ListAndWatchResponse { devices: devices.to_vec() })
         });
         let lists = lists.take_until(self.close.clone().cancelled_owned());
         Ok(Response::new(Box::pin(lists)))
@@ -106,13 +101,8 @@ impl DevicePlugin for Service {
         request: Request<PreferredAllocationRequest>,
     ) -> Result<Response<PreferredAllocationResponse>, Status> {
         let requests = request.into_inner().container_requests;
-        let container_responses = requests
-            .iter()
-            .map(|request| self.prefer(request))
-            .collect();
-        Ok(Response::new(PreferredAllocationResponse {
-            container_responses,
-        }))
+        let container_responses = requests.iter().map(|request| self.prefer(request)).collect();
+        Ok(Response::new(PreferredAllocationResponse { container_responses }))
     }
 
     async fn allocate(
@@ -120,15 +110,12 @@ impl DevicePlugin for Service {
         request: Request<AllocateRequest>,
     ) -> Result<Response<AllocateResponse>, Status> {
         let requests = request.into_inner().container_requests;
-        let answers = requests
-            .iter()
-            .map(|request| self.node.allocate(&self.resource, &request.devices_ids));
+        let answers =
+            requests.iter().map(|request| self.node.allocate(&self.resource, &request.devices_ids));
         let container_responses = answers
             .collect::<Result<Vec<_>, _>>()
             .map_err(|reason| refused(&reason, "allocation refused"))?;
-        Ok(Response::new(AllocateResponse {
-            container_responses,
-        }))
+        Ok(Response::new(AllocateResponse { container_responses }))
     }
 
     async fn pre_start_container(

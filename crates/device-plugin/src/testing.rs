@@ -30,9 +30,7 @@ pub(crate) fn resource(name: &str) -> ResourceName {
 }
 
 pub(crate) fn uuid(index: u32) -> GpuUuid {
-    format!("GPU-{index:08}-0000-0000-0000-000000000000")
-        .parse()
-        .unwrap()
+    format!("GPU-{index:08}-0000-0000-0000-000000000000").parse().unwrap()
 }
 
 pub(crate) fn unit(gpu: u32, n: u32) -> DeviceId {
@@ -53,10 +51,7 @@ pub(crate) fn gpu(index: u32) -> Gpu {
 }
 
 pub(crate) fn inventory(cards: u32) -> Inventory {
-    Inventory {
-        driver: "555.58.02".parse().unwrap(),
-        gpus: (0..cards).map(gpu).collect(),
-    }
+    Inventory { driver: "555.58.02".parse().unwrap(), gpus: (0..cards).map(gpu).collect() }
 }
 
 pub(crate) fn shared_config(replicas: u32) -> String {
@@ -64,9 +59,7 @@ pub(crate) fn shared_config(replicas: u32) -> String {
 }
 
 pub(crate) fn node_config(replicas: u32) -> NodeConfig {
-    mpshare_api::config::parse("test", &shared_config(replicas))
-        .unwrap()
-        .node
+    mpshare_api::config::parse("test", &shared_config(replicas)).unwrap().node
 }
 
 pub(crate) fn write_config(root: &MpsRoot, name: &str, text: &str) {
@@ -89,10 +82,7 @@ pub(crate) fn ready(index: u32, generation: &str) -> GpuStatus {
             pid: 100,
             pipe_directory: paths.pipe().display().to_string(),
             server: None,
-            limits: Some(LimitsStatus {
-                memory_mib: 7680,
-                percent_tenths: 500,
-            }),
+            limits: Some(LimitsStatus { memory_mib: 7680, percent_tenths: 500 }),
             clients: Vec::new(),
         }),
         ..GpuStatus::starting(&gpu(index))

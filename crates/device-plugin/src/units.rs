@@ -101,10 +101,7 @@ impl Offers {
         let judged = |(uuid, card): (&GpuUuid, &Card)| {
             let state = status.and_then(|status| status.gpu(uuid.as_str()));
             let is_bad = state.is_some_and(|gpu| {
-                matches!(
-                    gpu.state,
-                    GpuState::Absent | GpuState::Fault | GpuState::Refused
-                )
+                matches!(gpu.state, GpuState::Absent | GpuState::Fault | GpuState::Refused)
             });
             card.standing == Standing::Verified || is_bad
         };
@@ -116,12 +113,7 @@ impl Offers {
 pub(crate) fn decide(former: &Offers, inputs: &Inputs<'_>, now: Instant) -> Decision {
     let plans = inputs.plan.iter().flat_map(|plan| &plan.gpus);
     let cards: BTreeMap<GpuUuid, Card> = plans
-        .map(|plan| {
-            (
-                plan.gpu.clone(),
-                card(former.cards.get(&plan.gpu), plan, inputs, now),
-            )
-        })
+        .map(|plan| (plan.gpu.clone(), card(former.cards.get(&plan.gpu), plan, inputs, now)))
         .collect();
     let mut lists = wanted(former, &cards, inputs);
     let mut again: Vec<Instant> = Vec::new();
@@ -149,10 +141,7 @@ pub(crate) fn decide(former: &Offers, inputs: &Inputs<'_>, now: Instant) -> Deci
         Standing::Settling { since } => Some(since + inputs.settle),
         Standing::Verified | Standing::Down => None,
     }));
-    Decision {
-        offers: Offers { cards, lists },
-        again: again.into_iter().min(),
-    }
+    Decision { offers: Offers { cards, lists }, again: again.into_iter().min() }
 }
 
 /// When a leaving unit may go; `None` while a call of the kubelet is under way.
@@ -166,10 +155,7 @@ fn card(former: Option<&Card>, plan: &GpuPlan, inputs: &Inputs<'_>, now: Instant
     let status = gpu_status(inputs, &plan.gpu);
     let standing = standing(former, &generation, status, now);
     let expired = matches!(standing, Standing::Settling { since } if now >= since + inputs.settle);
-    Card {
-        generation,
-        standing: if expired { Standing::Down } else { standing },
-    }
+    Card { generation, standing: if expired { Standing::Down } else { standing } }
 }
 
 fn standing(
@@ -207,24 +193,12 @@ fn wanted(
     let mut lists: BTreeMap<ResourceName, UnitList> = BTreeMap::new();
     let mut add = |resource: &ResourceName, id: &DeviceId, health| {
         let numa_node = gpu_status(inputs, id.gpu()).and_then(|gpu| gpu.numa_node);
-        let offered = Offered {
-            health,
-            numa_node,
-            leaving: None,
-        };
+        let offered = Offered { health, numa_node, leaving: None };
         let list = lists.entry(resource.clone()).or_default();
         list.insert(id.clone(), offered);
     };
-    for unit in inputs
-        .plan
-        .iter()
-        .flat_map(|plan| &plan.gpus)
-        .flat_map(|gpu| &gpu.units)
-    {
-        let before = former
-            .lists
-            .get(&unit.resource)
-            .and_then(|list| list.get(&unit.id));
+    for unit in inputs.plan.iter().flat_map(|plan| &plan.gpus).flat_map(|gpu| &gpu.units) {
+        let before = former.lists.get(&unit.resource).and_then(|list| list.get(&unit.id));
         let health = match unit.state {
             UnitState::Held => held_health(gpu_status(inputs, unit.id.gpu())),
             UnitState::Free => free_health(cards.get(unit.id.gpu()), before),
@@ -235,11 +209,7 @@ fn wanted(
     let is_planned = |gpu: &GpuUuid| inputs.plan.is_some_and(|plan| plan.gpu(gpu).is_some());
     for live in inputs.live.iter().filter(|live| !is_planned(&live.gpu)) {
         for id in &live.ids {
-            add(
-                &live.resource,
-                id,
-                held_health(gpu_status(inputs, &live.gpu)),
-            );
+            add(&live.resource, id, held_health(gpu_status(inputs, &live.gpu)));
         }
     }
     lists
@@ -278,9 +248,9 @@ pub(crate) fn devices(list: &UnitList) -> Vec<Device> {
             Health::Healthy => HEALTHY.into(),
             Health::Unhealthy => UNHEALTHY.into(),
         },
-        topology: unit.numa_node.map(|node| TopologyInfo {
-            nodes: vec![NumaNode { id: node.into() }],
-        }),
+        topology: unit
+            .numa_node
+            .map(|node| TopologyInfo { nodes: vec![NumaNode { id: node.into() }] }),
     };
     list.iter().map(device).collect()
 }

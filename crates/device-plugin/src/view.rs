@@ -55,9 +55,7 @@ impl View {
         let path = root.config();
         let Ok(Some(chosen)) = read_document::<ChosenConfig>(&path) else {
             self.chosen = None;
-            self.config_problem = Some(Reason::ConfigMissing {
-                path: path.display().to_string(),
-            });
+            self.config_problem = Some(Reason::ConfigMissing { path: path.display().to_string() });
             return;
         };
         if self.chosen.as_ref() == Some(&chosen) {
@@ -88,9 +86,10 @@ impl View {
         let inventory = status.as_ref().and_then(NodeStatus::inventory);
         // A report whose inventory makes no sense is damaged as a whole.
         self.status = status.filter(|_| inventory.is_some());
-        self.status_problem = self.status.is_none().then(|| Reason::StatusMissing {
-            path: path.display().to_string(),
-        });
+        self.status_problem = self
+            .status
+            .is_none()
+            .then(|| Reason::StatusMissing { path: path.display().to_string() });
         self.inventory = inventory.or_else(|| self.inventory.take());
     }
 }
@@ -117,18 +116,12 @@ mod tests {
         fs::write(root.config(), "{").unwrap();
         let damaged = View::read(&root, &good);
         assert_eq!(damaged.config, good.config);
-        assert!(matches!(
-            damaged.config_problem,
-            Some(Reason::ConfigMissing { .. })
-        ));
+        assert!(matches!(damaged.config_problem, Some(Reason::ConfigMissing { .. })));
 
         write_config(&root, "typo", "sharing: {mps: {resource: []}}");
         let refused = View::read(&root, &damaged);
         assert_eq!(refused.config, good.config);
-        assert!(matches!(
-            refused.config_problem,
-            Some(Reason::ConfigInvalid { .. })
-        ));
+        assert!(matches!(refused.config_problem, Some(Reason::ConfigInvalid { .. })));
 
         write_config(&root, "mps-4x", &shared_config(4));
         let next = View::read(&root, &refused);
@@ -150,10 +143,7 @@ mod tests {
         mpshare_api::write_document(&root.status(), &nonsense).unwrap();
         let damaged = View::read(&root, &good);
         assert_eq!(damaged.status, None);
-        assert!(matches!(
-            damaged.status_problem,
-            Some(Reason::StatusMissing { .. })
-        ));
+        assert!(matches!(damaged.status_problem, Some(Reason::StatusMissing { .. })));
         assert_eq!(damaged.inventory, good.inventory);
     }
 }

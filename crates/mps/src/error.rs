@@ -28,11 +28,7 @@ pub struct DaemonError {
 impl DaemonError {
     /// Names the card and directory of a fault.
     pub fn new(site: &DaemonSite, fault: DaemonFault) -> Self {
-        Self {
-            gpu: site.gpu.clone(),
-            pipe: site.pipe.path().to_owned(),
-            fault: Box::new(fault),
-        }
+        Self { gpu: site.gpu.clone(), pipe: site.pipe.path().to_owned(), fault: Box::new(fault) }
     }
 }
 

@@ -45,11 +45,7 @@ impl PinnedLimit {
     /// cut off.
     pub fn display(self) -> MemoryDisplay {
         let mib = self.0.mib();
-        if mib >= 1024 {
-            MemoryDisplay::Gib(mib / 1024)
-        } else {
-            MemoryDisplay::Mib(mib)
-        }
+        if mib >= 1024 { MemoryDisplay::Gib(mib / 1024) } else { MemoryDisplay::Mib(mib) }
     }
 }
 
@@ -109,19 +105,13 @@ impl TryFrom<Limits> for DaemonLimits {
     type Error = LimitError;
 
     fn try_from(limits: Limits) -> Result<Self, LimitError> {
-        Ok(Self {
-            memory: PinnedLimit::new(limits.memory)?,
-            percent: limits.percent,
-        })
+        Ok(Self { memory: PinnedLimit::new(limits.memory)?, percent: limits.percent })
     }
 }
 
 impl From<DaemonLimits> for Limits {
     fn from(limits: DaemonLimits) -> Self {
-        Self {
-            memory: limits.memory.memory(),
-            percent: limits.percent,
-        }
+        Self { memory: limits.memory.memory(), percent: limits.percent }
     }
 }
 
@@ -164,10 +154,7 @@ mod tests {
     fn zero_is_no_limit() {
         assert_eq!(PinnedLimit::new(Memory::ZERO), Err(LimitError::Zero));
         let too_large = Memory::from_mib(u64::MAX);
-        assert_eq!(
-            PinnedLimit::new(too_large),
-            Err(LimitError::TooLarge(too_large))
-        );
+        assert_eq!(PinnedLimit::new(too_large), Err(LimitError::TooLarge(too_large)));
     }
 
     #[test]
@@ -188,14 +175,8 @@ mod tests {
 
     #[test]
     fn an_unset_default_shows_no_limits() {
-        let limits = DaemonLimits {
-            memory: limit(7680),
-            percent: ThreadPercent::FULL,
-        };
-        let shown = Defaults {
-            percent: PercentDisplay::Tenths(ThreadPercent::FULL),
-            memory: None,
-        };
+        let limits = DaemonLimits { memory: limit(7680), percent: ThreadPercent::FULL };
+        let shown = Defaults { percent: PercentDisplay::Tenths(ThreadPercent::FULL), memory: None };
         assert!(!shown.shows(limits));
         let memory = Some(MemoryDisplay::Gib(7));
         assert!(Defaults { memory, ..shown }.shows(limits));

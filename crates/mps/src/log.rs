@@ -64,9 +64,7 @@ pub fn tail(path: &Path) -> io::Result<String> {
     if skipped == 0 {
         return Ok(text);
     }
-    Ok(text
-        .split_once('\n')
-        .map_or(text.clone(), |(_, rest)| rest.to_owned()))
+    Ok(text.split_once('\n').map_or(text.clone(), |(_, rest)| rest.to_owned()))
 }
 
 /// Reads one line; `None` for one of another form.
@@ -80,12 +78,7 @@ pub fn parse_line(line: &str) -> Option<LogLine<'_>> {
         "Other" => Role::Other,
         _ => return None,
     };
-    Some(LogLine {
-        time,
-        role,
-        pid: pid.parse().ok().and_then(Pid::new)?,
-        text: text.trim(),
-    })
+    Some(LogLine { time, role, pid: pid.parse().ok().and_then(Pid::new)?, text: text.trim() })
 }
 
 /// The latest limits that a server wrote into `server.log`.
@@ -109,15 +102,11 @@ pub fn server_limits(log: &str, server: Pid) -> LoggedLimits {
 
 /// Why a server failed, in its own words: the latest in `server.log`.
 pub fn server_failure(log: &str) -> Option<&str> {
-    log.lines()
-        .rev()
-        .filter_map(parse_line)
-        .map(|line| line.text)
-        .find(|text| {
-            text.starts_with("Driver initialization failed")
-                || text.starts_with("Failed to start")
-                || text.contains("failed to create/open SHM segment")
-        })
+    log.lines().rev().filter_map(parse_line).map(|line| line.text).find(|text| {
+        text.starts_with("Driver initialization failed")
+            || text.starts_with("Failed to start")
+            || text.contains("failed to create/open SHM segment")
+    })
 }
 
 /// Whether `server.log` says that a client's fault stopped this server's clients.

@@ -59,10 +59,7 @@ impl Proc {
     /// parent to notice.
     pub fn identify(&self, pid: Pid) -> io::Result<Option<ProcessId>> {
         let stat = self.stat(pid)?.filter(Stat::lives);
-        Ok(stat.map(|stat| ProcessId {
-            pid,
-            start: stat.start,
-        }))
+        Ok(stat.map(|stat| ProcessId { pid, start: stat.start }))
     }
 
     /// The environment that a process was started with.

@@ -99,19 +99,13 @@ pub fn defaults(lines: &[String], sentinel: PercentDisplay) -> Result<Defaults, 
         [line] => Some(memory(line).ok_or_else(|| unknown(lines))?),
         _ => return Err(unknown(lines)),
     };
-    Ok(Defaults {
-        percent: sentinel,
-        memory,
-    })
+    Ok(Defaults { percent: sentinel, memory })
 }
 
 /// The reply to `get_server_list`.
 pub fn server_list(lines: &[String]) -> Result<Vec<Pid>, ReplyError> {
     refused(lines)?;
-    lines
-        .iter()
-        .map(|line| pid(line).ok_or_else(|| unknown(lines)))
-        .collect()
+    lines.iter().map(|line| pid(line).ok_or_else(|| unknown(lines))).collect()
 }
 
 /// The reply to `get_server_status`.
@@ -195,11 +189,7 @@ pub fn shut_down(server: Pid, lines: &[String]) -> Result<(), ReplyError> {
 /// The reply to a command that says nothing when all is well.
 pub fn silent(lines: &[String]) -> Result<(), ReplyError> {
     refused(lines)?;
-    if lines.is_empty() {
-        Ok(())
-    } else {
-        Err(unknown(lines))
-    }
+    if lines.is_empty() { Ok(()) } else { Err(unknown(lines)) }
 }
 
 /// Fails when a line refuses a command.
@@ -232,9 +222,7 @@ fn found(server: Pid, lines: &[String]) -> Result<(), ReplyError> {
 fn pid(line: &str) -> Option<Pid> {
     let line = line.trim();
     let digits = line.bytes().all(|byte| byte.is_ascii_digit());
-    digits
-        .then(|| line.parse().ok().and_then(Pid::new))
-        .flatten()
+    digits.then(|| line.parse().ok().and_then(Pid::new)).flatten()
 }
 
 fn unknown(lines: &[String]) -> ReplyError {

@@ -56,11 +56,7 @@ pub fn outcome(exchange: &Exchange) -> Outcome {
         return Outcome::TimedOut;
     }
     let stderr = exchange.stderr.trim();
-    if stderr.is_empty() {
-        Outcome::Busy
-    } else {
-        Outcome::Failed(stderr.to_owned())
-    }
+    if stderr.is_empty() { Outcome::Busy } else { Outcome::Failed(stderr.to_owned()) }
 }
 
 /// Repeats sessions until one isn't [`Outcome::Busy`] or the time is up.

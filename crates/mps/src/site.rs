@@ -108,19 +108,13 @@ mod tests {
     fn a_pipe_directory_of_87_bytes_is_the_longest() {
         let of_length = |length: usize| PipeDirectory::new(format!("/{}", "p".repeat(length - 1)));
         assert!(of_length(87).is_ok());
-        assert!(matches!(
-            of_length(88),
-            Err(SiteError::TooLong { length: 88, .. })
-        ));
+        assert!(matches!(of_length(88), Err(SiteError::TooLong { length: 88, .. })));
     }
 
     #[test]
     fn a_pipe_directory_is_absolute_and_has_a_parent() {
         for path in ["", "pipe", "./pipe", "/", "/a/.."] {
-            assert_eq!(
-                PipeDirectory::new(path),
-                Err(SiteError::NotAbsolute(path.into()))
-            );
+            assert_eq!(PipeDirectory::new(path), Err(SiteError::NotAbsolute(path.into())));
         }
     }
 

@@ -2,11 +2,7 @@
 //!
 //! The programs are taken from the build directory: run `cargo build -p mpshare-sim-mps` first.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "simulator/clients.rs"]
 mod clients;

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use mpshare_api::SharedMemory;
 use mpshare_core::VersionProfile;
 use mpshare_mps::{ControlDaemon, DaemonSite, Launcher, OwnSession, Proc, ProcessDaemon, Programs};
 use mpshare_nvml::{HealthTracker, ReopeningInventory, XidPolicy};
@@ -85,14 +86,15 @@ fn ports(args: &Args) -> Ports {
         ..Programs::default()
     };
     let launcher: Arc<dyn Launcher> = Arc::new(OwnSession::new(programs));
-    let daemons = move |mut site: DaemonSite, profile: VersionProfile| -> Box<dyn ControlDaemon> {
-        // Launched in this mount namespace, servers see its /dev/shm, and clients must see the same.
-        site.shm = PathBuf::from("/dev/shm");
+    let daemons = move |site: DaemonSite, profile: VersionProfile| -> Box<dyn ControlDaemon> {
         Box::new(ProcessDaemon::new(site, Arc::clone(&launcher), profile))
     };
     Ports {
         inventory: Arc::new(ReopeningInventory::new(args.nvml_library.clone())),
         daemons: Arc::new(daemons),
-        proc: Proc::new(&args.proc_root),
+        // Launched in this mount namespace, servers see its /dev/shm.
+        shared_memory: SharedMemory::Host,
+        host_proc: Proc::default(),
+        cgroup_proc: Proc::new(&args.proc_root),
     }
 }

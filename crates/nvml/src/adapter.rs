@@ -52,11 +52,7 @@ impl NvmlInventory {
         // The event set borrows the library, and both live as long as the process. Only a
         // successful start gets here, so waiting for a driver loses nothing.
         let nvml: &'static Nvml = Box::leak(Box::new(nvml));
-        Ok(Self {
-            nvml,
-            sysfs: sysfs.to_owned(),
-            events: Mutex::new(Events::default()),
-        })
+        Ok(Self { nvml, sysfs: sysfs.to_owned(), events: Mutex::new(Events::default()) })
     }
 
     fn device(&self, gpu: &GpuUuid) -> Result<Device<'static>, NvmlError> {
@@ -141,8 +137,7 @@ impl GpuInventory for NvmlInventory {
 }
 
 fn device_count(nvml: &Nvml) -> Result<u32, NvmlError> {
-    nvml.device_count()
-        .map_err(|code| refusal(code, Subject::Driver, "count its cards"))
+    nvml.device_count().map_err(|code| refusal(code, Subject::Driver, "count its cards"))
 }
 
 fn processes(

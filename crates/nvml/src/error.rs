@@ -70,17 +70,11 @@ pub enum NvmlError {
 impl NvmlError {
     /// Whether the card itself is gone for now, so that nothing on it can be trusted.
     pub const fn is_lost(&self) -> bool {
-        matches!(
-            self,
-            Self::GpuLost { .. } | Self::ResetRequired { .. } | Self::NoSuchGpu(_)
-        )
+        matches!(self, Self::GpuLost { .. } | Self::ResetRequired { .. } | Self::NoSuchGpu(_))
     }
 
     /// Whether no card can be reached: the library has to be opened anew.
     pub const fn is_driver_away(&self) -> bool {
-        matches!(
-            self,
-            Self::LibraryNotFound { .. } | Self::DriverNotLoaded | Self::VersionMismatch
-        )
+        matches!(self, Self::LibraryNotFound { .. } | Self::DriverNotLoaded | Self::VersionMismatch)
     }
 }

@@ -44,11 +44,7 @@ impl HealthTracker {
 
     /// All cards are well.
     pub const fn new(policy: XidPolicy, quiet: Duration) -> Self {
-        Self {
-            policy,
-            quiet,
-            ill: BTreeMap::new(),
-        }
+        Self { policy, quiet, ill: BTreeMap::new() }
     }
 
     /// The cause, while the card is ill.
@@ -69,9 +65,7 @@ impl HealthTracker {
             return Vec::new();
         }
         let gpus = event.gpu.as_ref().map_or(all, std::slice::from_ref);
-        gpus.iter()
-            .filter_map(|gpu| self.falls_ill(gpu, event.kind, now))
-            .collect()
+        gpus.iter().filter_map(|gpu| self.falls_ill(gpu, event.kind, now)).collect()
     }
 
     /// Takes in whether a card answers.
@@ -121,10 +115,7 @@ mod tests {
     }
 
     fn xid(gpu: Option<GpuUuid>, xid: u64) -> HealthEvent {
-        HealthEvent {
-            gpu,
-            kind: EventKind::Xid(xid),
-        }
+        HealthEvent { gpu, kind: EventKind::Xid(xid) }
     }
 
     fn tracker() -> HealthTracker {
@@ -147,11 +138,7 @@ mod tests {
     #[test]
     fn the_xid_of_a_failing_program_changes_nothing() {
         let mut health = tracker();
-        assert!(
-            health
-                .event(&xid(Some(gpu(1)), 31), &[gpu(1)], Instant::now())
-                .is_empty()
-        );
+        assert!(health.event(&xid(Some(gpu(1)), 31), &[gpu(1)], Instant::now()).is_empty());
         assert_eq!(health.ailment(&gpu(1)), None);
     }
 
@@ -166,10 +153,7 @@ mod tests {
     fn a_card_recovers_after_a_minute_of_quiet_and_not_before() {
         let (mut health, start) = (tracker(), Instant::now());
         health.event(&xid(Some(gpu(1)), 79), &[], start);
-        assert_eq!(
-            health.probed(&gpu(1), Answer::Given, after(start, 59)),
-            None
-        );
+        assert_eq!(health.probed(&gpu(1), Answer::Given, after(start, 59)), None);
         assert_eq!(
             health.probed(&gpu(1), Answer::Given, after(start, 60)),
             Some(Change::Recovered(gpu(1)))
@@ -181,21 +165,10 @@ mod tests {
     fn another_event_starts_the_quiet_time_anew_and_is_told_once() {
         let (mut health, start) = (tracker(), Instant::now());
         health.event(&xid(Some(gpu(1)), 79), &[], start);
-        assert!(
-            health
-                .event(&xid(Some(gpu(1)), 48), &[], after(start, 50))
-                .is_empty()
-        );
-        assert_eq!(
-            health.probed(&gpu(1), Answer::Given, after(start, 100)),
-            None
-        );
+        assert!(health.event(&xid(Some(gpu(1)), 48), &[], after(start, 50)).is_empty());
+        assert_eq!(health.probed(&gpu(1), Answer::Given, after(start, 100)), None);
         assert_eq!(health.ailment(&gpu(1)), Some(EventKind::Xid(48)));
-        assert!(
-            health
-                .probed(&gpu(1), Answer::Given, after(start, 110))
-                .is_some()
-        );
+        assert!(health.probed(&gpu(1), Answer::Given, after(start, 110)).is_some());
     }
 
     #[test]
@@ -203,27 +176,11 @@ mod tests {
         let (mut health, start) = (tracker(), Instant::now());
         let lost = health.probed(&gpu(1), Answer::None, start);
         assert_eq!(lost, Some(Change::FellIll(gpu(1), EventKind::Lost)));
-        assert_eq!(
-            health.probed(&gpu(1), Answer::Given, after(start, 600)),
-            None
-        );
-        assert_eq!(
-            health.probed(&gpu(1), Answer::None, after(start, 630)),
-            None
-        );
-        assert_eq!(
-            health.probed(&gpu(1), Answer::Given, after(start, 640)),
-            None
-        );
-        assert_eq!(
-            health.probed(&gpu(1), Answer::Given, after(start, 699)),
-            None
-        );
-        assert!(
-            health
-                .probed(&gpu(1), Answer::Given, after(start, 700))
-                .is_some()
-        );
+        assert_eq!(health.probed(&gpu(1), Answer::Given, after(start, 600)), None);
+        assert_eq!(health.probed(&gpu(1), Answer::None, after(start, 630)), None);
+        assert_eq!(health.probed(&gpu(1), Answer::Given, after(start, 640)), None);
+        assert_eq!(health.probed(&gpu(1), Answer::Given, after(start, 699)), None);
+        assert!(health.probed(&gpu(1), Answer::Given, after(start, 700)).is_some());
     }
 
     #[test]

@@ -20,10 +20,7 @@ pub struct ReopeningInventory {
 impl ReopeningInventory {
     /// Opens nothing yet; `library` is for [`NvmlInventory::open`].
     pub const fn new(library: Option<PathBuf>) -> Self {
-        Self {
-            library,
-            open: Mutex::new(None),
-        }
+        Self { library, open: Mutex::new(None) }
     }
 
     fn with<T>(

@@ -47,11 +47,7 @@ impl XidPolicy {
         let mut ignored = disable.xids;
         ignored.extend(APPLICATION_ERRORS);
         Self {
-            others: if disable.all && !enable.all {
-                Others::Ignored
-            } else {
-                Others::Critical
-            },
+            others: if disable.all && !enable.all { Others::Ignored } else { Others::Critical },
             ignored,
             enabled: enable.xids,
             unreadable: [disable.unreadable, enable.unreadable].concat(),
@@ -80,11 +76,7 @@ struct List {
 impl List {
     fn parse(text: &str) -> Self {
         let mut list = Self::default();
-        for word in text
-            .split(',')
-            .map(str::trim)
-            .filter(|word| !word.is_empty())
-        {
+        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             if word.eq_ignore_ascii_case("all") || word.eq_ignore_ascii_case("xids") {
                 list.all = true;
             } else if let Ok(xid) = word.parse() {
@@ -114,12 +106,7 @@ mod tests {
 
     #[test]
     fn errors_of_programs_are_ignored_and_the_rest_is_critical() {
-        check(
-            "",
-            "",
-            &[48, 62, 79, 94, 119, 999],
-            &[13, 31, 43, 45, 68, 109],
-        );
+        check("", "", &[48, 62, 79, 94, 119, 999], &[13, 31, 43, 45, 68, 109]);
     }
 
     #[test]

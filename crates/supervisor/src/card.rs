@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpshare_api::{DocumentError, GpuPaths, MpsRoot};
 use mpshare_core::{Gpu, GpuPlan, GpuUuid, Hosting, Limits, Reason, VersionProfile};
@@ -19,7 +19,8 @@ use tracing::info;
 
 use crate::journal::ModeJournal;
 use crate::options::Ports;
-use crate::steps::{Holder, Seen, Step, Stray};
+use crate::servers::{Load, ServerView};
+use crate::steps::{Holder, Seen, ServerSeen, Step, Stray};
 
 /// For how long `quit` may wait for clients that came in since they were counted.
 const QUIT_DRAIN: Duration = Duration::from_secs(5);
@@ -40,6 +41,10 @@ pub(crate) struct Card {
     pub known: BTreeSet<ProcessId>,
     /// The daemon whose limits were read back, and those limits.
     pub verified: Option<(ProcessId, Limits)>,
+    /// Its server.
+    pub servers: ServerView,
+    /// Whether the card had clients when it was last looked at.
+    pub load: Load,
 }
 
 /// Why a look or a step failed.
@@ -68,6 +73,9 @@ pub(crate) enum CardError {
     /// The MPS root is too long for a socket.
     #[error(transparent)]
     Site(#[from] SiteError),
+    /// No server holds the card.
+    #[error("{0}")]
+    Server(Reason),
     /// Step after step, and never where the plan wants it.
     #[error("something else keeps changing the card")]
     Unsteady,
@@ -79,8 +87,15 @@ pub(crate) enum CardError {
 impl CardError {
     /// What people are told.
     pub(crate) fn reason(&self, gpu: &GpuUuid) -> Reason {
+        if let Self::Server(reason) = self {
+            return reason.clone();
+        }
         let gpu = gpu.clone();
-        let problem = chain(self);
+        let problem = match self {
+            // The reason names card and daemon itself.
+            Self::Daemon(error) => chain(&error.fault),
+            _ => chain(self),
+        };
         if let Self::ComputeMode(source) = self {
             return Reason::ComputeModeDenied {
                 gpu,
@@ -134,6 +149,7 @@ impl Card {
                 == Some(ComputeMode::ExclusiveProcess),
             has_mode_to_restore: self.journal.former(&self.gpu.uuid).is_some(),
             verified: None,
+            server: ServerSeen::Absent,
         };
         for paths in self.directories(wanted.as_ref())? {
             let daemon = self.daemon(&paths)?;
@@ -147,6 +163,8 @@ impl Card {
                         .verified
                         .filter(|(pid, _)| *pid == process)
                         .map(|(_, limits)| limits);
+                    let (proc, now) = (&self.ports.host_proc, Instant::now());
+                    seen.server = self.servers.refresh(daemon.as_ref(), proc, self.load, now)?;
                 }
                 Some(Live::Ours(_)) => {
                     let clients = count_clients(daemon.as_ref())?;
@@ -174,7 +192,8 @@ impl Card {
                 self.verified = None;
                 Ok(self.daemon(&GpuPaths::at(dir))?.quit(QUIT_DRAIN)?)
             }
-            Step::Wait(_) | Step::Settled => Ok(()),
+            Step::StartServer => self.start_server(plan),
+            Step::AwaitServer | Step::Wait(_) | Step::Settled => Ok(()),
         }
     }
 
@@ -275,6 +294,24 @@ impl Card {
         Ok(())
     }
 
+    fn start_server(&self, plan: &GpuPlan) -> Result<(), CardError> {
+        let Some(daemon) = self.planned_daemon(plan)? else { return Ok(()) };
+        Ok(daemon.start_server()?)
+    }
+
+    /// Processes that hold the card without being clients or the server of its daemon.
+    pub(crate) fn outsiders(&self) -> Vec<i32> {
+        let gpu = &self.gpu.uuid;
+        let inventory = &self.ports.inventory;
+        let clients = inventory.mps_processes(gpu).unwrap_or_default();
+        let all = inventory.compute_processes(gpu).unwrap_or_default();
+        let server = self.servers.pid().map(mpshare_mps::Pid::get);
+        let is_ours = |pid: i32| {
+            Some(pid) == server || clients.iter().any(|client| client.pid == pid)
+        };
+        all.iter().map(|process| process.pid).filter(|pid| !is_ours(*pid)).collect()
+    }
+
     fn wanted_paths(&self, plan: &GpuPlan) -> Option<GpuPaths> {
         match &plan.hosting {
             Hosting::Mps { resource, .. } => Some(self.root.gpu(resource, &self.gpu.uuid)),
@@ -287,7 +324,7 @@ impl Card {
             gpu: self.gpu.uuid.clone(),
             pipe: PipeDirectory::new(paths.pipe())?,
             log: paths.log(),
-            shm: paths.shm(),
+            shm: self.ports.shared_memory.directory(paths),
         };
         Ok((self.ports.daemons)(site, self.profile))
     }

@@ -19,6 +19,7 @@ mod inputs;
 mod journal;
 mod node;
 mod options;
+mod servers;
 mod steps;
 mod watch;
 mod worker;

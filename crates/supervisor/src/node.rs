@@ -20,6 +20,7 @@ use crate::event::Event;
 use crate::inputs::Inputs;
 use crate::journal::ModeJournal;
 use crate::options::{Options, Ports};
+use crate::servers::{Load, ServerView};
 use crate::worker::{self, Assignment, Command, Worker};
 
 /// How often cards are looked for anew, and ill ones probed.
@@ -253,6 +254,8 @@ impl Node {
                 journal: Arc::clone(&self.journal),
                 known: std::collections::BTreeSet::new(),
                 verified: None,
+                servers: ServerView::default(),
+                load: Load::Idle,
             },
             options: self.options.clone(),
             commands: received,
@@ -285,6 +288,7 @@ impl Node {
                 .map(|(name, _)| name.clone())
                 .unwrap_or_default(),
             driver: inventory.driver.to_string(),
+            shared_memory: self.ports.shared_memory,
             gpus: inventory.gpus.iter().map(of).collect(),
             reasons: self.reasons(),
         };
@@ -296,6 +300,7 @@ impl Node {
             version: NodeStatus::VERSION,
             config: String::new(),
             driver: String::new(),
+            shared_memory: self.ports.shared_memory,
             gpus: Vec::new(),
             reasons: self.reasons(),
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpshare_api::MpsRoot;
+use mpshare_api::{MpsRoot, SharedMemory};
 use mpshare_core::VersionProfile;
 use mpshare_mps::{ControlDaemon, DaemonSite, Proc};
 use mpshare_nvml::GpuInventory;
@@ -31,6 +31,10 @@ pub struct Ports {
     pub inventory: Arc<dyn GpuInventory>,
     /// Makes the driver of a control daemon.
     pub daemons: Arc<DaemonDriver>,
-    /// Other processes.
-    pub proc: Proc,
+    /// What the daemons that these drivers launch have at `/dev/shm`.
+    pub shared_memory: SharedMemory,
+    /// Processes of this host.
+    pub host_proc: Proc,
+    /// Where the cgroups of GPU processes are read.
+    pub cgroup_proc: Proc,
 }

@@ -23,6 +23,19 @@ pub(crate) struct Seen {
     pub has_mode_to_restore: bool,
     /// Limits verified on this very daemon.
     pub verified: Option<Limits>,
+    /// The server of the daemon in the plan's directory.
+    pub server: ServerSeen,
+}
+
+/// Where a daemon's server is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ServerSeen {
+    /// There is none.
+    Absent,
+    /// It doesn't serve yet.
+    Starting,
+    /// It runs, well or in trouble; that is watched, not stepped.
+    Running,
 }
 
 /// Who holds a pipe directory's lock.
@@ -56,6 +69,10 @@ pub(crate) enum Step {
     Start(Limits),
     /// Tell the daemon these limits and read them back.
     Apply(Limits),
+    /// Have the daemon start a server.
+    StartServer,
+    /// Look again in a moment: a server is starting.
+    AwaitServer,
     /// End a daemon that the plan doesn't want; it has no clients.
     Quit(PathBuf),
     /// Nothing can be done before something else changes.
@@ -94,7 +111,8 @@ pub(crate) fn next_step(wanted: &Hosting, seen: &Seen) -> Step {
 }
 
 /// The guard goes up before the daemon: a process that bypasses MPS then fails instead of running
-/// without limits (facts/mps.md 3).
+/// without limits (facts/mps.md 3). It holds only while a server owns the card: without one, the
+/// first process that comes gets the whole card, MPS or not. So a server is there before anybody.
 fn towards_mps(limits: Limits, seen: &Seen) -> Step {
     if !seen.is_exclusive_process {
         return Step::SetComputeMode;
@@ -102,7 +120,11 @@ fn towards_mps(limits: Limits, seen: &Seen) -> Step {
     match seen.daemon {
         Holder::Nobody => Step::Start(limits),
         Holder::Ours(_) if seen.verified != Some(limits) => Step::Apply(limits),
-        Holder::Ours(_) | Holder::Foreign(_) => Step::Settled,
+        Holder::Ours(_) | Holder::Foreign(_) => match seen.server {
+            ServerSeen::Absent => Step::StartServer,
+            ServerSeen::Starting => Step::AwaitServer,
+            ServerSeen::Running => Step::Settled,
+        },
     }
 }
 
@@ -134,6 +156,7 @@ mod tests {
             is_exclusive_process: false,
             has_mode_to_restore: false,
             verified: None,
+            server: ServerSeen::Absent,
         }
     }
 
@@ -143,6 +166,7 @@ mod tests {
             is_exclusive_process: true,
             has_mode_to_restore: true,
             verified: Some(limits(mib)),
+            server: ServerSeen::Running,
             ..untouched()
         }
     }
@@ -156,7 +180,20 @@ mod tests {
         seen.daemon = Holder::Ours(7);
         assert_eq!(next_step(&mps(1), &seen), Step::Apply(limits(1)));
         seen.verified = Some(limits(1));
-        assert_eq!(next_step(&mps(1), &seen), Step::Settled);
+        assert_eq!(next_step(&mps(1), &seen), Step::StartServer);
+    }
+
+    #[test]
+    fn a_card_is_settled_only_once_a_server_holds_it() {
+        let mut seen = running(1);
+        for (server, step) in [
+            (ServerSeen::Absent, Step::StartServer),
+            (ServerSeen::Starting, Step::AwaitServer),
+            (ServerSeen::Running, Step::Settled),
+        ] {
+            seen.server = server;
+            assert_eq!(next_step(&mps(1), &seen), step);
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! A card of its own thread: one whose driver or daemon hangs holds up nobody else.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,18 +10,26 @@ use std::time::{Duration, Instant};
 use mpshare_api::status::{DaemonStatus, LimitsStatus, ReasonText};
 use mpshare_api::{GpuState, GpuStatus};
 use mpshare_core::{GpuPlan, Reason, Unit};
+use mpshare_mps::Pid;
 use tracing::{info, warn};
 
 use crate::card::{Card, CardError};
-use crate::clients::{self, ServerView};
+use crate::clients;
 use crate::death;
 use crate::event::Event;
 use crate::options::Options;
+use crate::servers::Load;
 use crate::steps::{Holder, Step, next_step};
 
 /// The first wait after a failure; doubles up to [`MAX_BACKOFF`].
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
+
+/// How often a starting server is looked at.
+const SERVER_POLL: Duration = Duration::from_millis(10);
+
+/// How long a server that was asked for may take to show up at all.
+const SERVER_GRACE: Duration = Duration::from_millis(500);
 
 /// More steps than any way from one state to another has: past it something undoes what is done.
 const MAX_STEPS: u32 = 12;
@@ -30,8 +39,8 @@ const MAX_STEPS: u32 = 12;
 pub(crate) enum Command {
     /// What the card should be like, and what ails it.
     Assign(Box<Assignment>),
-    /// The card's daemon, as watched since it was last seen, has died.
-    DaemonDied,
+    /// A daemon or server of the card has died.
+    Died(i32),
 }
 
 /// What a card should be like, and what ails it.
@@ -41,6 +50,17 @@ pub(crate) struct Assignment {
     pub plan: GpuPlan,
     /// Why the card can't be used at the moment, whatever the plan.
     pub ailment: Option<Reason>,
+}
+
+/// How far a card has come.
+#[derive(Debug, PartialEq)]
+enum Progress {
+    /// To where the plan wants it.
+    Settled,
+    /// To where it waits for something else to change.
+    Waiting(Reason),
+    /// To where its server is starting.
+    Starting,
 }
 
 pub(crate) struct Worker {
@@ -57,8 +77,9 @@ pub(crate) struct Worker {
 #[derive(Default)]
 pub(crate) struct Memory {
     assignment: Option<Assignment>,
-    watched: Option<i32>,
-    servers: ServerView,
+    watched: BTreeSet<i32>,
+    /// Since when a server has been asked for.
+    server_wanted: Option<Instant>,
     failures: u32,
     reported: Option<GpuStatus>,
 }
@@ -87,9 +108,9 @@ impl Worker {
     fn take(&mut self, command: Command) {
         match command {
             Command::Assign(assignment) => self.state.assignment = Some(*assignment),
-            Command::DaemonDied => {
-                self.state.watched = None;
-                warn!(gpu = %self.card.gpu.uuid, "MPS control daemon died");
+            Command::Died(pid) => {
+                self.state.watched.remove(&pid);
+                warn!(gpu = %self.card.gpu.uuid, pid, "MPS daemon or server ended");
             }
         }
     }
@@ -100,19 +121,7 @@ impl Worker {
         let mut status = GpuStatus::starting(&self.card.gpu);
         plan.generation.as_str().clone_into(&mut status.generation);
         let wait = match self.steps(plan) {
-            Ok(pending) => {
-                self.state.failures = 0;
-                status.state = if pending.is_some() {
-                    GpuState::Draining
-                } else {
-                    GpuState::Ready
-                };
-                status.reason = pending
-                    .as_ref()
-                    .or(plan.reason.as_ref())
-                    .map(ReasonText::from);
-                self.watch(plan, &mut status)
-            }
+            Ok(progress) => self.progressed(&progress, plan, &mut status),
             Err(error) => self.failed(&error, &mut status),
         };
         if plan.replicas == 0 && plan.units.is_empty() && status.state == GpuState::Ready {
@@ -131,17 +140,51 @@ impl Worker {
         wait
     }
 
-    /// Steps until nothing is left to do now; what it waits for, if it waits.
-    fn steps(&mut self, plan: &GpuPlan) -> Result<Option<Reason>, CardError> {
+    fn progressed(
+        &mut self,
+        progress: &Progress,
+        plan: &GpuPlan,
+        status: &mut GpuStatus,
+    ) -> Duration {
+        let (state, pending) = match progress {
+            Progress::Settled => (GpuState::Ready, None),
+            Progress::Waiting(reason) => (GpuState::Draining, Some(reason)),
+            Progress::Starting => (GpuState::Starting, None),
+        };
+        status.state = state;
+        status.reason = pending.or(plan.reason.as_ref()).map(ReasonText::from);
+        let wait = self.watch(plan, status);
+        if *progress == Progress::Starting {
+            return SERVER_POLL;
+        }
+        self.state.failures = 0;
+        wait
+    }
+
+    /// Steps until nothing is left to do now.
+    fn steps(&mut self, plan: &GpuPlan) -> Result<Progress, CardError> {
         for _ in 0..MAX_STEPS {
             let seen = self.card.look(plan)?;
             let step = next_step(&plan.hosting, &seen);
-            if step == Step::Settled {
-                self.watch_daemon(seen.daemon);
-                return Ok(None);
+            if let Holder::Ours(pid) = seen.daemon {
+                self.watch_death(pid);
             }
-            if let Step::Wait(reason) = step {
-                return Ok(Some(reason));
+            match step {
+                Step::Settled => {
+                    self.state.server_wanted = None;
+                    return Ok(Progress::Settled);
+                }
+                Step::Wait(reason) => return Ok(Progress::Waiting(reason)),
+                Step::AwaitServer => return Ok(Progress::Starting),
+                Step::StartServer if self.state.server_wanted.is_some() => {
+                    return self.start_server_again(plan);
+                }
+                Step::StartServer => self.state.server_wanted = Some(Instant::now()),
+                Step::SetComputeMode
+                | Step::RestoreComputeMode
+                | Step::Start(_)
+                | Step::Apply(_)
+                | Step::Quit(_) => {}
             }
             self.announce(&step, plan);
             self.card.perform(&step, plan)?;
@@ -158,14 +201,30 @@ impl Worker {
         }
     }
 
-    fn watch_daemon(&mut self, holder: Holder) {
-        let Holder::Ours(pid) = holder else { return };
-        if self.state.watched == Some(pid) {
+    /// A server that was asked for isn't there. The daemon gives up after a failed attempt, so it
+    /// is asked again from time to time; by then it is known who is in the way, if anybody is.
+    fn start_server_again(&mut self, plan: &GpuPlan) -> Result<Progress, CardError> {
+        let since = *self.state.server_wanted.get_or_insert_with(Instant::now);
+        if since.elapsed() < SERVER_GRACE {
+            return Ok(Progress::Starting);
+        }
+        let outsiders = self.card.outsiders();
+        self.state.server_wanted = Some(Instant::now());
+        self.card.perform(&Step::StartServer, plan)?;
+        let gpu = self.card.gpu.uuid.clone();
+        Err(CardError::Server(if outsiders.is_empty() {
+            Reason::NoServer { gpu }
+        } else {
+            Reason::CardInUse { gpu, pids: outsiders }
+        }))
+    }
+
+    fn watch_death(&mut self, pid: i32) {
+        if !self.state.watched.insert(pid) {
             return;
         }
-        match death::watch(pid, self.to_self.clone()) {
-            Ok(()) => self.state.watched = Some(pid),
-            Err(error) => warn!(pid, %error, "can't wait for the MPS daemon's end, polling it"),
+        if let Err(error) = death::watch(pid, self.to_self.clone()) {
+            warn!(pid, %error, "can't wait for a process's end, polling it");
         }
     }
 
@@ -176,23 +235,21 @@ impl Worker {
             Ok(None) => return self.options.idle_interval,
             Err(error) => return self.failed(&error, status),
         };
-        let Some((process, limits)) = self.card.verified else {
-            return MIN_BACKOFF;
-        };
-        let now = Instant::now();
-        let ports = &self.card.ports;
-        let clients = clients::of_card(ports, &self.card.gpu.uuid);
-        let servers = &mut self.state.servers;
-        if let Some(reason) = servers.look(daemon.as_ref(), &clients, now) {
+        let Some((process, limits)) = self.card.verified else { return MIN_BACKOFF };
+        let clients = clients::of_card(&self.card.ports, &self.card.gpu.uuid);
+        self.card.load = if clients.is_empty() { Load::Idle } else { Load::Busy };
+        if let Some(reason) = self.card.servers.trouble(&self.card.gpu.uuid, Instant::now()) {
             status.state = GpuState::Fault;
             status.reason = Some(ReasonText::from(&reason));
+        }
+        if let Some(server) = self.card.servers.pid() {
+            self.watch_death(server.get());
         }
         let is_busy = !clients.is_empty() || plan.units.iter().any(Unit::is_held);
         status.daemon = Some(DaemonStatus {
             pid: process.pid.get(),
             pipe_directory: daemon.site().pipe.to_string(),
-            shm_directory: daemon.site().shm.display().to_string(),
-            server: servers.pid(),
+            server: self.card.servers.pid().map(Pid::get),
             limits: Some(LimitsStatus::from(limits)),
             clients,
         });

@@ -3,7 +3,6 @@
 use std::io;
 
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::format::FmtSpan;
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,21 +18,23 @@ pub enum LogFormat {
 ///
 /// Only binaries call this, once.
 pub fn init_logs(filter: &str, format: LogFormat) {
-    let parsed = EnvFilter::try_new(filter);
-    let problem = parsed.as_ref().err().map(ToString::to_string);
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(parsed.unwrap_or_else(|_| EnvFilter::new("info")))
-        .with_span_events(FmtSpan::NONE)
-        .with_writer(io::stderr);
-    // A second subscriber in one process can only come from a test; the first one stays.
+    match EnvFilter::try_new(filter) {
+        Ok(parsed) => install(parsed, format),
+        Err(error) => {
+            install(EnvFilter::new("info"), format);
+            tracing::warn!(filter, %error, "log filter can't be read, using `info`");
+        }
+    }
+}
+
+fn install(filter: EnvFilter, format: LogFormat) {
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     let installed = match format {
         LogFormat::Text => builder.with_ansi(false).try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
+    // A second subscriber in one process can only come from a test; the first one stays.
     if let Err(error) = installed {
         tracing::debug!(%error, "logs are already set up");
-    }
-    if let Some(problem) = problem {
-        tracing::warn!(filter, problem, "log filter can't be read, using `info`");
     }
 }

@@ -4,7 +4,7 @@ use mpshare_sim_state::{ProcessKind, SimProcess};
 use mpshare_testkit::fakekubelet::{PodHandle, pod};
 use mpshare_testkit::simnode::{Setup, SimNode};
 
-use crate::scene::{GPU, hold, running, wait};
+use crate::scene::{GPU, hold, running};
 
 fn context(node: &SimNode, pod: &PodHandle) -> Option<SimProcess> {
     let pid = pod.status().pids().into_values().next()?;
@@ -77,7 +77,7 @@ async fn a_client_that_loses_the_way_to_its_daemon_gets_nothing() {
         let spec = spec.env("CUDA_MPS_PIPE_DIRECTORY", value);
         let neighbour = hold(&node, crate::scene::client("neighbour", 1, "1Gi")).await;
         let pod = node.kubelet().admit(spec);
-        wait("the bypassing program fails", || {
+        crate::scene::wait_or("the bypassing program fails", || pod.log("c"), || {
             pod.log("c").contains("CUDA_ERROR_DEVICE_UNAVAILABLE")
         })
         .await;

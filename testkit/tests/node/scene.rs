@@ -103,9 +103,14 @@ pub(crate) async fn hold(node: &SimNode, spec: PodSpec) -> PodHandle {
 
 /// Waits for a fact.
 pub(crate) async fn wait(what: &str, fact: impl Fn() -> bool) {
+    wait_or(what, String::new, fact).await;
+}
+
+/// Waits for a fact; what else there is to say when it doesn't come.
+pub(crate) async fn wait_or(what: &str, more: impl Fn() -> String, fact: impl Fn() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !fact() {
-        assert!(Instant::now() < until, "not within {PATIENCE:?}: {what}");
+        assert!(Instant::now() < until, "not within {PATIENCE:?}: {what}\n{}", more());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

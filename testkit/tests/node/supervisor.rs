@@ -107,7 +107,7 @@ async fn a_limit_that_does_not_take_hold_keeps_the_card_from_being_ready() {
     node.start_role(Role::Supervisor).unwrap();
     let status = card(&node, 0, "in fault", |card| card.state == GpuState::Fault).await;
     let reason = status.reason.unwrap();
-    assert!(reason.message.contains("7680 MiB"), "{}", reason.message);
+    assert!(reason.message.contains("7680M and 50.0 % were set"), "{}", reason.message);
     change(&node, |state| state.faults.memory_limit_ignored = false);
     ready(&node, 0).await;
 }

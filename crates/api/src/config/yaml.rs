@@ -29,10 +29,6 @@ pub(super) fn read(text: &str) -> Result<Document, Mistake> {
         .map_err(|error| mistake(&error, text))
 }
 
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "the library's enum is open, and its rarer kinds are all told alike"
-)]
 fn mistake(error: &Error, text: &str) -> Mistake {
     let at = error.location().map_or(Position::UNKNOWN, Position::from);
     match error {

@@ -18,14 +18,14 @@ impl Counter {
             if_missing,
             mask: WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::DELETE,
             is_of_interest: |name| name == "a",
-            recheck: Duration::from_secs(600),
+            recheck: Duration::from_mins(10),
         };
         let changes = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&changes);
+        let told = Arc::clone(&changes);
         let task = tokio::spawn(async move {
             directory
                 .follow(|| {
-                    counted.fetch_add(1, Ordering::Relaxed);
+                    told.fetch_add(1, Ordering::Relaxed);
                 })
                 .await;
         });

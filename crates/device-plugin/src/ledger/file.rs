@@ -69,10 +69,7 @@ impl Ledger {
 
     /// The shares of all records.
     pub(crate) fn live(&self) -> Vec<LiveShare> {
-        self.records
-            .iter()
-            .map(|record| record.share.clone())
-            .collect()
+        self.records.iter().map(|record| record.share.clone()).collect()
     }
 
     /// Puts a grant in force, on disk first. After an error nothing has changed.
@@ -119,19 +116,12 @@ fn to_wire(records: &[Record]) -> Allocations {
         former_pods: record.former_pods.clone(),
         ..AllocationRecord::of(&record.share)
     };
-    Allocations {
-        version: Allocations::VERSION,
-        records: records.iter().map(wire).collect(),
-    }
+    Allocations { version: Allocations::VERSION, records: records.iter().map(wire).collect() }
 }
 
 fn from_wire(wire: AllocationRecord, now: Instant) -> Option<Record> {
     let share = wire.live()?;
-    Some(Record {
-        pod_uid: wire.pod_uid,
-        former_pods: wire.former_pods,
-        ..Record::new(share, now)
-    })
+    Some(Record { pod_uid: wire.pod_uid, former_pods: wire.former_pods, ..Record::new(share, now) })
 }
 
 #[cfg(test)]
@@ -170,11 +160,7 @@ mod tests {
         let (mut ledger, origin) = Ledger::load(path, Instant::now());
         assert!(matches!(origin, Origin::Damaged(_)));
         let grant = one_unit(&ledger, 0);
-        assert!(
-            ledger
-                .commit(&grant, &Clients::default(), Instant::now())
-                .is_err()
-        );
+        assert!(ledger.commit(&grant, &Clients::default(), Instant::now()).is_err());
         assert_eq!(ledger.records(), []);
     }
 
@@ -184,9 +170,7 @@ mod tests {
         let path = dir.path().join("allocations.json");
         let (mut ledger, _) = Ledger::load(path.clone(), Instant::now());
         let grant = one_unit(&ledger, 0);
-        ledger
-            .commit(&grant, &Clients::default(), Instant::now())
-            .unwrap();
+        ledger.commit(&grant, &Clients::default(), Instant::now()).unwrap();
         fs::remove_file(&path).unwrap();
         ledger.keep_file().unwrap();
         assert_eq!(Ledger::load(path, Instant::now()).0.live(), grant.live);

@@ -21,9 +21,7 @@ pub(super) fn missing_records(
     let mut all = records.to_vec();
     for holding in holdings(evidence) {
         for (gpu, ids) in unrecorded(holding.ids, &all) {
-            let told = holding
-                .entry
-                .and_then(|entry| share_of(entry, &ids, evidence.inventory));
+            let told = holding.entry.and_then(|entry| share_of(entry, &ids, evidence.inventory));
             let basis = told.as_ref().map_or(Basis::Assumed, |_| Basis::Granted);
             let share = told.or_else(|| {
                 let resource = holding.resource.parse().ok()?;
@@ -75,22 +73,13 @@ pub(super) fn share_of(
     let envs = &entry.reply.envs;
     let is_whole = ids.iter().all(|id| *id == DeviceId::whole(gpu.clone()));
     let (mode, share) = if let Some(limit) = envs.get(ENV_MEMORY_LIMIT) {
-        (
-            Mode::Mps,
-            limits(limit, envs.get(ENV_THREAD_PERCENTAGE)?, entry, ids)?,
-        )
+        (Mode::Mps, limits(limit, envs.get(ENV_THREAD_PERCENTAGE)?, entry, ids)?)
     } else if is_whole && !envs.contains_key(ENV_PIPE_DIRECTORY) {
         (Mode::Exclusive, whole(&gpu, inventory?)?)
     } else {
         return None;
     };
-    Some(LiveShare {
-        ids: ids.to_vec(),
-        gpu,
-        resource: entry.resource.parse().ok()?,
-        mode,
-        share,
-    })
+    Some(LiveShare { ids: ids.to_vec(), gpu, resource: entry.resource.parse().ok()?, mode, share })
 }
 
 /// The limits in a container's environment. Where it holds only some of the ids that the reply
@@ -111,10 +100,7 @@ fn limits(memory: &str, percent: &str, entry: &Entry, ids: &[DeviceId]) -> Optio
 }
 
 fn whole(gpu: &GpuUuid, inventory: &Inventory) -> Option<Share> {
-    inventory.gpu(gpu).map(|gpu| Share {
-        memory: gpu.memory,
-        percent: ThreadPercent::FULL,
-    })
+    inventory.gpu(gpu).map(|gpu| Share { memory: gpu.memory, percent: ThreadPercent::FULL })
 }
 
 /// All that the card has left, so that nothing new is granted on it until the holder ends.

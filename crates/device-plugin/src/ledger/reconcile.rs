@@ -62,12 +62,7 @@ pub(crate) fn reconcile(records: &[Record], evidence: &Evidence<'_>, now: Instan
     }
     let rebuilt = missing_records(&kept, evidence, now);
     kept.extend(rebuilt.iter().cloned());
-    Outcome {
-        checkpoint_only: checkpoint_only(&kept, evidence),
-        records: kept,
-        ended,
-        rebuilt,
-    }
+    Outcome { checkpoint_only: checkpoint_only(&kept, evidence), records: kept, ended, rebuilt }
 }
 
 fn is_over(record: &Record, evidence: &Evidence<'_>, now: Instant) -> bool {
@@ -79,9 +74,7 @@ fn is_over(record: &Record, evidence: &Evidence<'_>, now: Instant) -> bool {
     let is_listed = ids.any(|id| listed.contains(id.as_str()));
     let is_in_checkpoint = holders(record, evidence).next().is_some();
     let pods = record.former_pods.iter().chain(&record.pod_uid);
-    let has_processes = pods
-        .into_iter()
-        .any(|uid| evidence.clients.has(&record.share, uid));
+    let has_processes = pods.into_iter().any(|uid| evidence.clients.has(&record.share, uid));
     age >= evidence.admission && !is_listed && !is_in_checkpoint && !has_processes
 }
 
@@ -111,15 +104,11 @@ fn completed(record: &Record, evidence: &Evidence<'_>, now: Instant) -> Record {
             .map(|entry| &entry.pod_uid)
             .find(|uid| is_settled || !record.former_pods.contains(uid));
         record.pod_uid = uid.cloned();
-        record
-            .former_pods
-            .retain(|former| Some(former) != record.pod_uid.as_ref());
+        record.former_pods.retain(|former| Some(former) != record.pod_uid.as_ref());
     }
     if age >= FORMER_POD_KEPT {
         let share = &record.share;
-        record
-            .former_pods
-            .retain(|uid| evidence.clients.has(share, uid));
+        record.former_pods.retain(|uid| evidence.clients.has(share, uid));
     }
     if record.basis == Basis::Assumed {
         let told = holders(&record, evidence)

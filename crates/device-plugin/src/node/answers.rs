@@ -67,9 +67,7 @@ impl Node {
         let mut state = self.state();
         if state.footing == Footing::Unknown {
             let problem = "former records are lost and the kubelet hasn't told who holds what";
-            return Err(Reason::NotRecorded {
-                problem: problem.into(),
-            });
+            return Err(Reason::NotRecorded { problem: problem.into() });
         }
         self.learn_owners(&mut state, &ids);
         let (config, inventory) = self.basis(&state)?;
@@ -81,9 +79,7 @@ impl Node {
         let answer = self.answer(&state, &grant, config, inventory);
         let clients = Clients::of(state.status());
         let written = state.ledger.commit(&grant, &clients, Instant::now());
-        written.map_err(|error| Reason::NotRecorded {
-            problem: sentence(&error),
-        })?;
+        written.map_err(|error| Reason::NotRecorded { problem: sentence(&error) })?;
         state.replan();
         drop(state);
         for share in &grant.shares {
@@ -99,6 +95,9 @@ impl Node {
     /// Waits until the container that holds `ids` may start, or says why it may not yet.
     pub(crate) async fn pre_start(&self, ids: &[String]) -> Result<(), Reason> {
         let ids = parsed(ids)?;
+        // What the supervisor says now, after the share was recorded: it says that it takes a
+        // daemon away before it looks for shares a last time, so one of the two sees the other.
+        self.refresh(Instant::now());
         let deadline = tokio::time::Instant::now() + self.options.timings.pre_start;
         let mut changes = self.changes();
         loop {
@@ -120,20 +119,12 @@ impl Node {
         let owners = state.owners(&self.options.plugins_dir, ids);
         let records: Vec<&Record> = state.ledger.records().iter().collect();
         let of_container = || records.iter().filter(|record| record.overlaps(ids));
-        if let Some(id) = ids
-            .iter()
-            .find(|id| !of_container().any(|r| r.share.ids.contains(id)))
-        {
-            return Err(Reason::NotRecorded {
-                problem: format!("there is no record of `{id}`"),
-            });
+        if let Some(id) = ids.iter().find(|id| !of_container().any(|r| r.share.ids.contains(id))) {
+            return Err(Reason::NotRecorded { problem: format!("there is no record of `{id}`") });
         }
         for record in of_container() {
             // A former owner that holds the ids now is the same pod: see `Record::former_pods`.
-            let former = record
-                .former_pods
-                .iter()
-                .filter(|uid| !owners.contains(uid));
+            let former = record.former_pods.iter().filter(|uid| !owners.contains(uid));
             let former: Vec<String> = former.cloned().collect();
             let status = state.gpu_status(&record.share);
             gate::check(&record.share, &former, status, |pipe| self.life(pipe))?;
@@ -144,10 +135,7 @@ impl Node {
     /// Learns which pods held `ids` until now, while the kubelet's checkpoint still says so.
     fn learn_owners(&self, state: &mut State, ids: &[DeviceId]) {
         let records = state.ledger.records();
-        if records
-            .iter()
-            .any(|record| record.overlaps(ids) && record.pod_uid.is_none())
-        {
+        if records.iter().any(|record| record.overlaps(ids) && record.pod_uid.is_none()) {
             self.take_evidence(state, None, Instant::now());
         }
     }
@@ -155,13 +143,11 @@ impl Node {
     fn basis<'a>(&self, state: &'a State) -> Result<(&'a Config, &'a Inventory), Reason> {
         let root = self.options.root();
         let config = state.view.config.as_ref();
-        let config = config.ok_or_else(|| Reason::ConfigMissing {
-            path: root.config().display().to_string(),
-        })?;
+        let config = config
+            .ok_or_else(|| Reason::ConfigMissing { path: root.config().display().to_string() })?;
         let inventory = state.view.inventory.as_ref();
-        let inventory = inventory.ok_or_else(|| Reason::StatusMissing {
-            path: root.status().display().to_string(),
-        })?;
+        let inventory = inventory
+            .ok_or_else(|| Reason::StatusMissing { path: root.status().display().to_string() })?;
         Ok((config, inventory))
     }
 
@@ -213,10 +199,7 @@ impl Node {
     fn daemon_paths(&self, state: &State, share: &LiveShare) -> DaemonPaths {
         let paths = self.options.host_root().gpu(&share.resource, &share.gpu);
         let shared_memory = state.status().map(|status| status.shared_memory);
-        DaemonPaths {
-            pipe: paths.pipe(),
-            shm: shared_memory.unwrap_or_default().directory(&paths),
-        }
+        DaemonPaths { pipe: paths.pipe(), shm: shared_memory.unwrap_or_default().directory(&paths) }
     }
 
     fn life(&self, pipe_directory: &Path) -> DaemonLife {
@@ -226,8 +209,7 @@ impl Node {
 
 impl State {
     fn gpu_status(&self, share: &LiveShare) -> Option<&GpuStatus> {
-        self.status()
-            .and_then(|status| status.gpu(share.gpu.as_str()))
+        self.status().and_then(|status| status.gpu(share.gpu.as_str()))
     }
 
     /// The daemon of a card that is ready at the plan's generation.
@@ -236,10 +218,7 @@ impl State {
         let plan = self.plan.as_ref()?.gpu(&share.gpu)?;
         let is_current =
             status.state == GpuState::Ready && status.generation == plan.generation.as_str();
-        status
-            .daemon
-            .as_ref()
-            .filter(|_| is_current && share.mode == Mode::Mps)
+        status.daemon.as_ref().filter(|_| is_current && share.mode == Mode::Mps)
     }
 
     /// UIDs of the pods that hold one of `ids` by the kubelet's checkpoint. It is written before
@@ -247,18 +226,14 @@ impl State {
     fn owners(&mut self, plugins_dir: &Path, ids: &[DeviceId]) -> Vec<String> {
         let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
         let entries = self.checkpoint(plugins_dir).unwrap_or_default();
-        let held = entries
-            .into_iter()
-            .filter(|entry| ids.iter().any(|id| entry.device_ids.contains(id)));
+        let held =
+            entries.into_iter().filter(|entry| ids.iter().any(|id| entry.device_ids.contains(id)));
         held.map(|entry| entry.pod_uid).collect()
     }
 }
 
 fn parsed(ids: &[String]) -> Result<Vec<DeviceId>, Reason> {
-    let parse = |id: &String| {
-        id.parse()
-            .map_err(|_| Reason::UnknownDevice { id: id.clone() })
-    };
+    let parse = |id: &String| id.parse().map_err(|_| Reason::UnknownDevice { id: id.clone() });
     ids.iter().map(parse).collect()
 }
 

@@ -15,12 +15,7 @@ pub(super) struct Retry {
 impl Retry {
     /// Pauses from `first` to `longest`.
     pub(super) fn new(first: Duration, longest: Duration) -> Self {
-        Self {
-            first,
-            longest,
-            next: first,
-            seed: RandomState::new(),
-        }
+        Self { first, longest, next: first, seed: RandomState::new() }
     }
 
     /// Begins again at the shortest pause.

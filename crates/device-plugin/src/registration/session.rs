@@ -169,9 +169,7 @@ impl Session {
     async fn shut_down(mut self) {
         self.close.cancel();
         if !self.server.is_finished()
-            && tokio::time::timeout(CLOSING, &mut self.server)
-                .await
-                .is_err()
+            && tokio::time::timeout(CLOSING, &mut self.server).await.is_err()
         {
             tracing::debug!("calls of the kubelet were cut off");
         }

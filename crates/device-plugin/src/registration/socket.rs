@@ -69,10 +69,7 @@ mod tests {
         assert_eq!(name, "mpshare-nvidia.com_gpu.shared.sock");
         let long = resource(&format!("nvidia.com/{}", "g".repeat(52)));
         let bounded = file_name(directory, &long);
-        assert!(
-            directory.join(&bounded).as_os_str().len() <= LONGEST_PATH,
-            "{bounded}"
-        );
+        assert!(directory.join(&bounded).as_os_str().len() <= LONGEST_PATH, "{bounded}");
         let other = resource(&format!("nvidia.com/{}h", "g".repeat(51)));
         assert_ne!(file_name(directory, &other), bounded);
     }

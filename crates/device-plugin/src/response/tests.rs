@@ -4,10 +4,7 @@ use mpshare_core::DeviceId;
 
 fn shared() -> Grant {
     let shares = vec![share(&[unit(0, 0)], 7680, 500)];
-    Grant {
-        live: shares.clone(),
-        shares,
-    }
+    Grant { live: shares.clone(), shares }
 }
 
 fn whole(cards: u32) -> Grant {
@@ -18,10 +15,7 @@ fn whole(cards: u32) -> Grant {
             ..share(&[DeviceId::whole(uuid(n))], 15360, 1000)
         })
         .collect();
-    Grant {
-        live: shares.clone(),
-        shares,
-    }
+    Grant { live: shares.clone(), shares }
 }
 
 fn answered(grant: &Grant, plugin: &PluginOptions) -> ContainerAllocateResponse {
@@ -41,21 +35,15 @@ fn answered(grant: &Grant, plugin: &PluginOptions) -> ContainerAllocateResponse 
 }
 
 fn with(list: &[DeviceListStrategy]) -> PluginOptions {
-    PluginOptions {
-        device_list: list.to_vec(),
-        ..PluginOptions::default()
-    }
+    PluginOptions { device_list: list.to_vec(), ..PluginOptions::default() }
 }
 
 #[test]
 fn a_share_comes_with_its_limits_its_daemon_and_its_card() {
     let answer = answered(&shared(), &PluginOptions::default());
     let card = uuid(0).to_string();
-    let envs: Vec<(&str, &str)> = answer
-        .envs
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect();
+    let envs: Vec<(&str, &str)> =
+        answer.envs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(
         envs,
         [
@@ -69,23 +57,13 @@ fn a_share_comes_with_its_limits_its_daemon_and_its_card() {
     let mounts: Vec<_> = answer
         .mounts
         .iter()
-        .map(|mount| {
-            (
-                mount.container_path.as_str(),
-                mount.host_path.as_str(),
-                mount.read_only,
-            )
-        })
+        .map(|mount| (mount.container_path.as_str(), mount.host_path.as_str(), mount.read_only))
         .collect();
     let host = "/run/nvidia/mps/nvidia.com/gpu/GPU-00000000";
     assert_eq!(
         mounts,
         [
-            (
-                "/mps/nvidia.com/gpu/pipe",
-                format!("{host}/pipe").as_str(),
-                true
-            ),
+            ("/mps/nvidia.com/gpu/pipe", format!("{host}/pipe").as_str(), true),
             ("/dev/shm", format!("{host}/shm").as_str(), false),
         ]
     );
@@ -105,38 +83,19 @@ fn whole_cards_know_nothing_of_mps() {
 #[test]
 fn volume_mounts_name_cards_by_mounts_of_dev_null() {
     let answer = answered(&whole(2), &with(&[DeviceListStrategy::VolumeMounts]));
-    assert_eq!(
-        answer.envs["NVIDIA_VISIBLE_DEVICES"],
-        "/var/run/nvidia-container-devices"
-    );
-    let paths: Vec<_> = answer
-        .mounts
-        .iter()
-        .map(|mount| &mount.container_path)
-        .collect();
+    assert_eq!(answer.envs["NVIDIA_VISIBLE_DEVICES"], "/var/run/nvidia-container-devices");
+    let paths: Vec<_> = answer.mounts.iter().map(|mount| &mount.container_path).collect();
     let path = |n| format!("/var/run/nvidia-container-devices/{}", uuid(n));
     assert_eq!(paths, [&path(0), &path(1)]);
-    assert!(
-        answer
-            .mounts
-            .iter()
-            .all(|mount| mount.host_path == "/dev/null")
-    );
+    assert!(answer.mounts.iter().all(|mount| mount.host_path == "/dev/null"));
 }
 
 #[test]
 fn cdi_names_come_in_their_field_or_in_annotations() {
-    let plugin = with(&[
-        DeviceListStrategy::CdiAnnotations,
-        DeviceListStrategy::CdiCri,
-    ]);
+    let plugin = with(&[DeviceListStrategy::CdiAnnotations, DeviceListStrategy::CdiCri]);
     let answer = answered(&whole(2), &plugin);
     let names = [0, 1].map(|n| format!("nvidia.com/gpu={}", uuid(n)));
-    let in_field: Vec<_> = answer
-        .cdi_devices
-        .iter()
-        .map(|device| &device.name)
-        .collect();
+    let in_field: Vec<_> = answer.cdi_devices.iter().map(|device| &device.name).collect();
     assert_eq!(in_field, [&names[0], &names[1]]);
     let (key, value) = answer.annotations.first_key_value().unwrap();
     assert_eq!(key, "cdi.k8s.io/mpshare_GPU-00000000_2");
@@ -146,10 +105,7 @@ fn cdi_names_come_in_their_field_or_in_annotations() {
 
 #[test]
 fn indexes_name_cards_to_the_runtime_and_never_to_cuda() {
-    let plugin = PluginOptions {
-        device_ids: DeviceIdStrategy::Index,
-        ..PluginOptions::default()
-    };
+    let plugin = PluginOptions { device_ids: DeviceIdStrategy::Index, ..PluginOptions::default() };
     let answer = answered(&whole(2), &plugin);
     assert_eq!(answer.envs["NVIDIA_VISIBLE_DEVICES"], "0,1");
     assert!(answer.envs["CUDA_VISIBLE_DEVICES"].starts_with("GPU-"));
@@ -157,10 +113,7 @@ fn indexes_name_cards_to_the_runtime_and_never_to_cuda() {
 
 #[test]
 fn device_nodes_are_those_of_the_cards_and_the_control_nodes_that_exist() {
-    let plugin = PluginOptions {
-        pass_device_specs: true,
-        ..PluginOptions::default()
-    };
+    let plugin = PluginOptions { pass_device_specs: true, ..PluginOptions::default() };
     let answer = answered(&whole(2), &plugin);
     let nodes: Vec<_> = answer
         .devices

@@ -21,8 +21,8 @@ fn generation(replicas: u32) -> String {
     node.gpus[0].generation.to_string()
 }
 
-fn ready_at(replicas: u32) -> Option<NodeStatus> {
-    Some(status(vec![ready(0, &generation(replicas))]))
+fn ready_at(replicas: u32) -> NodeStatus {
+    status(vec![ready(0, &generation(replicas))])
 }
 
 impl Node {
@@ -31,7 +31,7 @@ impl Node {
         let mut node = Self {
             start: Instant::now(),
             replicas: 2,
-            status: ready_at(2),
+            status: Some(ready_at(2)),
             live: Vec::new(),
             activity: Activity::default(),
             offers: Offers::default(),
@@ -77,7 +77,7 @@ fn units_are_healthy_only_at_the_generation_of_the_plan() {
     let mut node = Node::new();
     assert_eq!(node.after(0.0), (vec![0, 1], 2));
     assert_eq!(node.again, None);
-    for missing in [None, ready_at(3)] {
+    for missing in [None, Some(ready_at(3))] {
         let mut node = Node::new();
         node.offers = Offers::default();
         node.status = missing;
@@ -103,7 +103,7 @@ fn while_the_supervisor_follows_a_change_old_units_stay_and_new_ones_wait() {
     assert_eq!(node.again, Some(Duration::from_secs(2)));
     node.state(GpuState::Starting);
     assert_eq!(node.after(1.5), (vec![0, 1], 4));
-    node.status = ready_at(4);
+    node.status = Some(ready_at(4));
     assert_eq!(node.after(1.6), (vec![0, 1, 2, 3], 4));
     assert_eq!(node.again, None);
 }
@@ -114,11 +114,7 @@ fn a_change_that_is_not_followed_takes_all_off_the_offer() {
     node.replicas = 4;
     node.after(1.0);
     node.replicas = 3;
-    assert_eq!(
-        node.after(1.9),
-        (vec![0, 1], 4),
-        "another change doesn't begin anew"
-    );
+    assert_eq!(node.after(1.9), (vec![0, 1], 4), "another change doesn't begin anew");
     assert_eq!(node.after(2.0), (vec![], 4));
     assert_eq!(node.after(2.1), (vec![], 4));
 }
@@ -131,21 +127,17 @@ fn a_card_that_breaks_in_the_middle_of_a_change_is_off_the_offer_at_once() {
     node.state(GpuState::Fault);
     assert_eq!(node.after(1.1), (vec![], 4));
     node.state(GpuState::Starting);
-    assert_eq!(
-        node.after(1.2),
-        (vec![], 4),
-        "and stays so until it is verified"
-    );
+    assert_eq!(node.after(1.2), (vec![], 4), "and stays so until it is verified");
 }
 
 #[test]
 fn an_id_that_leaves_the_plan_is_unhealthy_first_and_gone_after_five_quiet_seconds() {
     let mut node = Node::new();
     node.replicas = 4;
-    node.status = ready_at(4);
+    node.status = Some(ready_at(4));
     node.after(1.0);
     node.replicas = 2;
-    node.status = ready_at(2);
+    node.status = Some(ready_at(2));
     assert_eq!(node.after(10.0), (vec![0, 1], 4));
     assert_eq!(node.again, Some(Duration::from_secs(15)));
     assert_eq!(node.after(14.9), (vec![0, 1], 4));
@@ -156,7 +148,7 @@ fn an_id_that_leaves_the_plan_is_unhealthy_first_and_gone_after_five_quiet_secon
 fn a_call_of_the_kubelet_keeps_leaving_ids_in_the_list() {
     let mut node = Node::new();
     node.replicas = 1;
-    node.status = ready_at(1);
+    node.status = Some(ready_at(1));
     node.after(10.0);
     let (begin, end) = (node.at(14.0), node.at(17.0));
     node.activity.begin(begin);
@@ -172,11 +164,11 @@ fn a_call_of_the_kubelet_keeps_leaving_ids_in_the_list() {
 fn a_leaving_id_that_comes_back_begins_anew() {
     let mut node = Node::new();
     node.replicas = 4;
-    node.status = ready_at(4);
+    node.status = Some(ready_at(4));
     node.after(1.0);
     for (replicas, at) in [(2, 10.0), (4, 12.0), (2, 14.0)] {
         node.replicas = replicas;
-        node.status = ready_at(replicas);
+        node.status = Some(ready_at(replicas));
         node.after(at);
     }
     assert_eq!(node.after(15.5).1, 4, "gone since 14, not since 10");
@@ -187,18 +179,10 @@ fn a_leaving_id_that_comes_back_begins_anew() {
 fn a_held_id_never_leaves_and_is_healthy_whatever_the_config() {
     let mut node = Node::new();
     node.live = vec![share(&[unit(0, 3)], 3840, 250)];
-    assert_eq!(
-        node.after(1.0),
-        (vec![0, 3], 3),
-        "one half fits beside a quarter"
-    );
+    assert_eq!(node.after(1.0), (vec![0, 3], 3), "one half fits beside a quarter");
     assert_eq!(node.after(100.0), (vec![0, 3], 3));
-    node.status = ready_at(4);
-    assert_eq!(
-        node.after(101.0),
-        (vec![3], 3),
-        "the generation doesn't touch it"
-    );
+    node.status = Some(ready_at(4));
+    assert_eq!(node.after(101.0), (vec![3], 3), "the generation doesn't touch it");
     node.state(GpuState::Fault);
     assert_eq!(node.after(102.0), (vec![], 3), "the card does");
 }
@@ -228,7 +212,7 @@ fn without_a_plan_held_units_are_still_listed() {
     let status = ready_at(2);
     let inputs = Inputs {
         plan: None,
-        status: status.as_ref(),
+        status: Some(&status),
         live: &live,
         activity: Activity::default(),
         settle: SETTLE,
@@ -256,10 +240,7 @@ fn the_first_list_waits_for_the_supervisors_verdict_good_or_bad() {
     let mut node = Node::new();
     assert!(node.offers.all_judged(node.status.as_ref()));
     node.offers = Offers::default();
-    assert!(
-        !node.offers.all_judged(node.status.as_ref()),
-        "no card, no verdict"
-    );
+    assert!(!node.offers.all_judged(node.status.as_ref()), "no card, no verdict");
     node.state(GpuState::Starting);
     node.after(0.0);
     assert!(!node.offers.all_judged(node.status.as_ref()));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mpshare_testkit::fakekubelet::{ContainerState, Phase};
 
-use crate::setup::{Node, SOON};
+use crate::setup::{Node, SOON, stays, wait_until};
 use crate::supervisor::{T4, V100};
 
 fn waiting_for(state: &ContainerState) -> String {
@@ -25,8 +25,7 @@ async fn a_container_waits_until_its_limits_are_verified() {
     node.options.timings.pre_start = Duration::from_millis(200);
     let _plugin = node.start();
     node.allocatable(4).await;
-    node.supervisor
-        .set(|wishes| wishes.unverified = vec![T4.into(), V100.into()]);
+    node.supervisor.set(|wishes| wishes.unverified = vec![T4.into(), V100.into()]);
     let pod = node.admit("a", 1);
     let held = pod.wait("held back", SOON, |status| {
         waiting_for(&status.containers["main"].state).contains("no verified limit")
@@ -40,17 +39,12 @@ async fn a_container_waits_until_its_limits_are_verified() {
 #[tokio::test]
 async fn a_container_that_waits_starts_as_soon_as_it_may() {
     let (node, _plugin) = Node::ready(2, 4).await;
-    node.supervisor
-        .set(|wishes| wishes.unverified = vec![T4.into(), V100.into()]);
+    node.supervisor.set(|wishes| wishes.unverified = vec![T4.into(), V100.into()]);
     let pod = node.admit("a", 1);
-    pod.wait("admitted", SOON, |status| status.admitted)
-        .await
-        .unwrap();
+    pod.wait("admitted", SOON, |status| status.admitted).await.unwrap();
     node.supervisor.set(|wishes| wishes.unverified.clear());
     // Much less than the 20 s that a call may take.
-    pod.wait_phase(Phase::Running, Duration::from_secs(5))
-        .await
-        .unwrap();
+    pod.wait_phase(Phase::Running, Duration::from_secs(5)).await.unwrap();
 }
 
 #[tokio::test]
@@ -82,13 +76,25 @@ async fn a_container_waits_for_the_processes_of_its_units_former_owner() {
 }
 
 #[tokio::test]
+async fn a_daemon_that_has_just_died_gets_no_new_client() {
+    let (node, _plugin) = Node::ready(2, 4).await;
+    // The report still says that all is well.
+    node.supervisor.set(|wishes| wishes.is_away = true);
+    node.supervisor.kill_daemons().await;
+    let message = node.refusal("a", 1).await;
+    assert!(message.contains("has ended"), "{message}");
+    assert!(message.contains("PID 100"), "{message}");
+    node.check();
+}
+
+#[tokio::test]
 async fn a_share_counts_while_its_pods_processes_live() {
     let (node, _plugin) = Node::ready(2, 4).await;
     let owner = node.running("old", 1).await;
     let card = owner.devices("main", "nvidia.com/gpu").first().unwrap()[..40].to_owned();
     let uid = owner.uid().to_owned();
     // The checkpoint tells the pod's UID.
-    crate::setup::wait_until("owner is known", || {
+    wait_until("owner is known", || {
         let text = std::fs::read_to_string(node.root.allocations()).unwrap();
         text.contains(&uid)
     })
@@ -98,8 +104,8 @@ async fn a_share_counts_while_its_pods_processes_live() {
     });
     owner.force_delete();
     owner.wait_stopped(SOON).await.unwrap();
-    tokio::time::sleep(node.options.timings.admission * 2).await;
-    assert_eq!(node.shares().len(), 1);
+    let long = node.options.timings.admission * 2;
+    stays("share on record", long, || node.shares().len() == 1).await;
     node.supervisor.set(|wishes| wishes.clients.clear());
     node.shares_are(0).await;
 }

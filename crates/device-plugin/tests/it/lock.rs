@@ -36,16 +36,9 @@ impl HeldLock {
         let mut output = BufReader::new(process.stdout.take().unwrap());
         let mut said = String::new();
         while !said.contains(HELD) {
-            assert_ne!(
-                output.read_line(&mut said).unwrap(),
-                0,
-                "the holder ended early"
-            );
+            assert_ne!(output.read_line(&mut said).unwrap(), 0, "the holder ended early");
         }
-        Self {
-            process,
-            _output: output,
-        }
+        Self { process, _output: output }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mpshare_testkit::fakekubelet::Phase;
 use tokio::net::UnixListener;
 
-use crate::setup::{GPU, Node, Plugin, SOON, given};
+use crate::setup::{GPU, Node, Plugin, SOON, given, stays};
 
 #[tokio::test]
 async fn lost_and_damaged_records_are_rebuilt_from_what_the_kubelet_keeps() {
@@ -57,10 +57,7 @@ async fn a_plugin_that_is_killed_at_any_moment_loses_no_share() {
         plugin = node.start();
         node.allocatable(8).await;
         let settled = |phase| matches!(phase, Phase::Running | Phase::Failed);
-        let status = pod
-            .wait("settled", SOON, |status| settled(status.phase))
-            .await
-            .unwrap();
+        let status = pod.wait("settled", SOON, |status| settled(status.phase)).await.unwrap();
         if status.phase == Phase::Running {
             kept.push(pod);
         }
@@ -98,8 +95,8 @@ async fn a_hung_or_absent_pod_resources_socket_holds_up_nobody_and_frees_nothing
         let pod = node.running("a", 1).await;
         pod.delete();
         pod.wait_gone(SOON).await.unwrap();
-        tokio::time::sleep(node.options.timings.admission * 2).await;
-        assert_eq!(node.shares().len(), 1, "nobody said that it is over");
+        let long = node.options.timings.admission * 2;
+        stays("share on record", long, || node.shares().len() == 1).await;
         node.check();
         plugin.stop().await;
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::setup::{GPU, Node, SOON, wait_until};
+use crate::setup::{GPU, Node, SOON, stays, wait_until};
 use crate::supervisor::T4;
 
 #[tokio::test]
@@ -35,14 +35,9 @@ async fn registers_within_20_ms_of_a_report_that_is_there() {
 #[tokio::test]
 async fn a_broken_card_is_offered_as_unhealthy_and_comes_back() {
     let (node, _plugin) = Node::ready(2, 4).await;
-    node.supervisor
-        .set(|wishes| wishes.broken = vec![T4.into()]);
+    node.supervisor.set(|wishes| wishes.broken = vec![T4.into()]);
     node.allocatable(2).await;
-    assert_eq!(
-        node.units(GPU),
-        (2, 4),
-        "all units of the card, and only those"
-    );
+    assert_eq!(node.units(GPU), (2, 4), "all units of the card, and only those");
     node.supervisor.set(|wishes| wishes.broken.clear());
     node.allocatable(4).await;
     node.check();
@@ -72,7 +67,8 @@ async fn a_kubelet_that_stays_away_for_a_while_is_found_again() {
     let (node, _plugin) = Node::ready(2, 4).await;
     node.kubelet.stop().await;
     // Long enough for attempts to fail, at growing pauses.
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    let absent = Duration::from_millis(700);
+    stays("no kubelet", absent, || node.kubelet.allocatable(GPU) == 0).await;
     node.kubelet.resume().await.unwrap();
     let start = Instant::now();
     node.allocatable(4).await;
@@ -87,11 +83,22 @@ async fn a_socket_that_somebody_deleted_is_made_again() {
     let socket = node.options.plugins_dir.join("mpshare-nvidia.com_gpu.sock");
     let before = node.kubelet.device_list(GPU).unwrap().at;
     std::fs::remove_file(&socket).unwrap();
-    let any = node
-        .kubelet
-        .wait_list(GPU, before, SOON, |amounts| amounts.allocatable == 4);
+    let any = node.kubelet.wait_list(GPU, before, SOON, |amounts| amounts.allocatable == 4);
     any.await.unwrap();
     assert!(socket.exists());
+    node.check();
+}
+
+#[tokio::test]
+async fn two_of_them_take_turns() {
+    let (node, first) = Node::ready(2, 4).await;
+    let before = node.kubelet.device_list(GPU).unwrap();
+    let _second = node.start();
+    let long = Duration::from_millis(500);
+    stays("registration", long, || node.kubelet.device_list(GPU) == Some(before)).await;
+    first.stop().await;
+    let list = node.kubelet.wait_list(GPU, before.at, SOON, |amounts| amounts.allocatable == 4);
+    list.await.unwrap();
     node.check();
 }
 

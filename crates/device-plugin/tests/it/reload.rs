@@ -29,11 +29,7 @@ async fn a_change_never_withdraws_what_stays_on_offer() {
     node.share(4);
     // While the supervisor is away the change can't be verified: the old units stay for a while,
     // new ones aren't offered, and in the end nothing is.
-    let list = node
-        .kubelet
-        .wait_list(GPU, before.at, SOON, |_| true)
-        .await
-        .unwrap();
+    let list = node.kubelet.wait_list(GPU, before.at, SOON, |_| true).await.unwrap();
     assert_eq!((list.amounts.allocatable, list.amounts.capacity), (4, 8));
     node.allocatable(0).await;
     node.supervisor.set(|wishes| wishes.is_away = false);
@@ -76,14 +72,9 @@ async fn shares_of_a_former_config_keep_their_size_and_nothing_is_given_twice() 
     node.running("new0", 1).await;
     node.running("new1", 1).await;
     node.check();
-    let alive = old
-        .iter()
-        .filter(|pod| pod.status().phase == Phase::Running && !pod.status().gone);
+    let alive = old.iter().filter(|pod| pod.status().phase == Phase::Running && !pod.status().gone);
     for pod in alive {
-        let n = old
-            .iter()
-            .position(|other| other.uid() == pod.uid())
-            .unwrap();
+        let n = old.iter().position(|other| other.uid() == pod.uid()).unwrap();
         assert_eq!(given(pod), envs[n], "a share never changes");
     }
 }
@@ -97,17 +88,11 @@ async fn a_resource_that_the_config_no_longer_names_is_given_up_and_comes_back()
         "sharing: {mps: {resources: [{name: nvidia.com/gpu, rename: nvidia.com/gpu.shared, replicas: 2}]}}",
     );
     // The card without a share follows at once; the other one keeps its share.
-    node.kubelet
-        .wait_allocatable("nvidia.com/gpu.shared", 2, SOON)
-        .await
-        .unwrap();
+    node.kubelet.wait_allocatable("nvidia.com/gpu.shared", 2, SOON).await.unwrap();
     node.allocatable(1).await;
     pod.delete();
     pod.wait_gone(SOON).await.unwrap();
-    node.kubelet
-        .wait_allocatable("nvidia.com/gpu.shared", 4, SOON)
-        .await
-        .unwrap();
+    node.kubelet.wait_allocatable("nvidia.com/gpu.shared", 4, SOON).await.unwrap();
     wait_until("capacity 0", || node.kubelet.capacity(GPU) == 0).await;
     node.share(2);
     node.allocatable(4).await;
@@ -130,9 +115,7 @@ async fn config_changes_and_pods_at_once_never_over_commit() {
         }
         for pod in &pods {
             let settled = |phase| matches!(phase, Phase::Running | Phase::Failed);
-            pod.wait("settled", SOON, |status| settled(status.phase))
-                .await
-                .unwrap();
+            pod.wait("settled", SOON, |status| settled(status.phase)).await.unwrap();
         }
         node.check();
     }

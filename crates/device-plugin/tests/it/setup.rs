@@ -102,10 +102,7 @@ impl Node {
     }
 
     pub(crate) async fn allocatable(&self, count: usize) {
-        self.kubelet
-            .wait_allocatable(GPU, count, SOON)
-            .await
-            .unwrap();
+        self.kubelet.wait_allocatable(GPU, count, SOON).await.unwrap();
     }
 
     /// A pod that holds `units` and sleeps.
@@ -136,10 +133,7 @@ impl Node {
 
     /// Waits until that many shares are on record.
     pub(crate) async fn shares_are(&self, count: usize) {
-        wait_until("number of shares on record", || {
-            self.shares().len() == count
-        })
-        .await;
+        wait_until("number of shares on record", || self.shares().len() == count).await;
     }
 
     /// The sum of live shares is within every card, and no kubelet would have been broken.
@@ -149,11 +143,7 @@ impl Node {
             let of_card = || shares.iter().filter(|share| share.gpu == gpu.uuid);
             let memory: u64 = of_card().map(|share| share.share.memory.mib()).sum();
             let tenths: u32 = of_card().map(|share| share.share.percent.tenths()).sum();
-            assert!(
-                memory <= gpu.memory.mib(),
-                "{memory} MiB of {} on {gpu:?}",
-                gpu.memory
-            );
+            assert!(memory <= gpu.memory.mib(), "{memory} MiB of {} on {gpu:?}", gpu.memory);
             assert!(tenths <= 1000, "{tenths} tenths on {gpu:?}");
         }
         assert_eq!(self.kubelet.violations(), NONE);
@@ -189,16 +179,21 @@ impl Plugin {
 }
 
 pub(crate) fn sleeper(name: &str, units: usize) -> PodSpec {
-    pod(name)
-        .container("main")
-        .gpus(GPU, units)
-        .command(["sleep", "600"])
-        .grace(Duration::ZERO)
+    pod(name).container("main").gpus(GPU, units).command(["sleep", "600"]).grace(Duration::ZERO)
 }
 
 /// The environment that a pod's container runs with.
 pub(crate) fn given(pod: &PodHandle) -> BTreeMap<String, String> {
     pod.status().containers["main"].options.envs.clone()
+}
+
+/// Looks for that long whether something stays as it is.
+pub(crate) async fn stays(what: &str, long: Duration, mut check: impl FnMut() -> bool) {
+    let end = Instant::now() + long;
+    while Instant::now() < end {
+        assert!(check(), "didn't stay so: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 pub(crate) async fn wait_until(what: &str, mut check: impl FnMut() -> bool) {

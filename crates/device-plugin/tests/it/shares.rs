@@ -2,7 +2,7 @@
 
 use mpshare_testkit::fakekubelet::Phase;
 
-use crate::setup::{GPU, Node, SOON, given, sleeper};
+use crate::setup::{GPU, Node, SOON, given, sleeper, stays};
 use crate::supervisor::T4;
 
 #[tokio::test]
@@ -34,11 +34,7 @@ async fn n_units_are_n_times_one_unit_of_one_card() {
     let shares = node.shares();
     assert_eq!(shares.len(), 1);
     assert_eq!(shares[0].ids.len(), 3);
-    let mib = if shares[0].gpu.as_str() == T4 {
-        3 * 3840
-    } else {
-        3 * 8192
-    };
+    let mib = if shares[0].gpu.as_str() == T4 { 3 * 3840 } else { 3 * 8192 };
     let env = given(&pod);
     assert_eq!(env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"], format!("0={mib}M"));
     assert_eq!(env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"], "75.0");
@@ -50,11 +46,7 @@ async fn a_request_that_no_one_card_can_meet_is_refused_with_the_numbers() {
     let (node, _plugin) = Node::ready(2, 4).await;
     node.running("a", 1).await;
     node.running("b", 1).await;
-    let mut cards: Vec<String> = node
-        .shares()
-        .iter()
-        .map(|share| share.gpu.to_string())
-        .collect();
+    let mut cards: Vec<String> = node.shares().iter().map(|share| share.gpu.to_string()).collect();
     cards.sort();
     cards.dedup();
     assert_eq!(cards.len(), 2, "the policy is `distributed`");
@@ -73,10 +65,7 @@ async fn pods_that_come_at_once_fill_the_node_and_no_more() {
     let mut running = 0;
     for pod in &pods {
         let settled = |phase| matches!(phase, Phase::Running | Phase::Failed);
-        let status = pod
-            .wait("settled", SOON, |status| settled(status.phase))
-            .await
-            .unwrap();
+        let status = pod.wait("settled", SOON, |status| settled(status.phase)).await.unwrap();
         running += usize::from(status.phase == Phase::Running);
     }
     assert_eq!(running, 8);
@@ -105,18 +94,12 @@ async fn the_units_of_a_pod_that_ended_are_free_again() {
 #[tokio::test]
 async fn whole_cards_come_without_mps_and_several_to_one_container() {
     let node = Node::without_config().await;
-    node.configure(
-        "mps-1x",
-        "sharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 1}]}}",
-    );
+    node.configure("mps-1x", "sharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 1}]}}");
     let _plugin = node.start();
     node.allocatable(2).await;
     let pod = node.running("a", 2).await;
     let env = given(&pod);
-    assert!(
-        env.keys().all(|name| !name.starts_with("CUDA_MPS")),
-        "{env:?}"
-    );
+    assert!(env.keys().all(|name| !name.starts_with("CUDA_MPS")), "{env:?}");
     assert_eq!(env["NVIDIA_VISIBLE_DEVICES"].split(',').count(), 2);
     assert_eq!(pod.status().containers["main"].options.mounts, []);
     node.check();
@@ -150,13 +133,12 @@ async fn a_share_that_only_an_init_container_holds_stays_held_while_it_runs() {
         .container("main")
         .command(["sleep", "600"]);
     let pod = node.kubelet.admit(spec);
-    let started = pod.wait("init container runs", SOON, |status| {
-        status.containers["prepare"].pid().is_some()
-    });
+    let started = pod
+        .wait("init container runs", SOON, |status| status.containers["prepare"].pid().is_some());
     started.await.unwrap();
     // Longer than a share may be without a holder.
-    tokio::time::sleep(node.options.timings.admission * 2).await;
-    assert_eq!(node.shares().len(), 1);
+    let long = node.options.timings.admission * 2;
+    stays("share on record", long, || node.shares().len() == 1).await;
     pod.force_delete();
     node.running("b", 1).await;
     node.check();
@@ -165,9 +147,7 @@ async fn a_share_that_only_an_init_container_holds_stays_held_while_it_runs() {
 #[tokio::test]
 async fn a_pod_that_is_rejected_after_its_allocation_gives_its_units_back() {
     let (node, _plugin) = Node::ready(2, 4).await;
-    let pod = node
-        .kubelet
-        .admit(sleeper("a", 2).rejected_by_predicates("OutOfcpu"));
+    let pod = node.kubelet.admit(sleeper("a", 2).rejected_by_predicates("OutOfcpu"));
     pod.wait_phase(Phase::Failed, SOON).await.unwrap();
     assert_eq!(node.shares().len(), 1);
     node.shares_are(0).await;

@@ -16,6 +16,7 @@ use mpshare_core::{
 };
 
 use crate::lock::HeldLock;
+use crate::setup::wait_until;
 
 pub(crate) const T4: &str = "GPU-00000000-0000-0000-0000-000000000000";
 pub(crate) const V100: &str = "GPU-11111111-1111-1111-1111-111111111111";
@@ -29,6 +30,8 @@ pub(crate) struct Behaviour {
     pub(crate) broken: Vec<String>,
     /// Daemons whose limits aren't verified.
     pub(crate) unverified: Vec<String>,
+    /// Daemons die, without a word.
+    pub(crate) kills_daemons: bool,
     /// Clients by card: PID and pod.
     pub(crate) clients: BTreeMap<String, Vec<(i32, String)>>,
 }
@@ -54,14 +57,15 @@ impl Supervisor {
             let cards = inventory();
             let locks = BTreeMap::new();
             let written = None;
-            let mut state = State {
-                root,
-                cards,
-                locks,
-                written,
-            };
+            let mut state = State { root, cards, locks, written };
             loop {
-                let wishes = wishes.lock().unwrap().clone();
+                let wishes = {
+                    let mut wishes = wishes.lock().unwrap();
+                    if std::mem::take(&mut wishes.kills_daemons) {
+                        state.locks.clear();
+                    }
+                    wishes.clone()
+                };
                 if !wishes.is_away {
                     state.follow(&wishes);
                 }
@@ -69,6 +73,13 @@ impl Supervisor {
             }
         });
         Self { behaviour, task }
+    }
+
+    /// Ends all daemons.
+    pub(crate) async fn kill_daemons(&self) {
+        self.set(|wishes| wishes.kills_daemons = true);
+        let done = || !self.behaviour.lock().unwrap().kills_daemons;
+        wait_until("daemons are dead", done).await;
     }
 
     /// Changes what it does from its next look on.
@@ -116,11 +127,7 @@ impl State {
         let uuid = gpu.uuid.to_string();
         let is_broken = wishes.broken.contains(&uuid);
         GpuStatus {
-            state: if is_broken {
-                GpuState::Fault
-            } else {
-                GpuState::Ready
-            },
+            state: if is_broken { GpuState::Fault } else { GpuState::Ready },
             reason: is_broken.then(|| ReasonText {
                 code: "Xid".into(),
                 message: format!("`{uuid}` reported Xid 79"),
@@ -175,20 +182,8 @@ pub(crate) fn inventory() -> Inventory {
     Inventory {
         driver: "555.58.02".parse().unwrap(),
         gpus: vec![
-            card(
-                0,
-                T4,
-                "Tesla T4",
-                15360,
-                ComputeCapability { major: 7, minor: 5 },
-            ),
-            card(
-                1,
-                V100,
-                "Tesla V100",
-                32768,
-                ComputeCapability { major: 7, minor: 0 },
-            ),
+            card(0, T4, "Tesla T4", 15360, ComputeCapability { major: 7, minor: 5 }),
+            card(1, V100, "Tesla V100", 32768, ComputeCapability { major: 7, minor: 0 }),
         ],
     }
 }

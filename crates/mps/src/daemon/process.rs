@@ -35,13 +35,7 @@ pub struct ProcessDaemon {
 impl ProcessDaemon {
     /// The daemon of `site`, whether it runs or not, of a driver with `profile`.
     pub fn new(site: DaemonSite, launcher: Arc<dyn Launcher>, profile: VersionProfile) -> Self {
-        Self {
-            site,
-            launcher,
-            profile,
-            proc: Proc::default(),
-            patience: Patience::default(),
-        }
+        Self { site, launcher, profile, proc: Proc::default(), patience: Patience::default() }
     }
 
     /// With `/proc` elsewhere.
@@ -76,21 +70,11 @@ impl ProcessDaemon {
 
     fn file_error(&self, action: &'static str, path: &Path, source: io::Error) -> DaemonError {
         let path = path.to_owned();
-        self.error(DaemonFault::File {
-            action,
-            path,
-            source,
-        })
+        self.error(DaemonFault::File { action, path, source })
     }
 
     fn process_error(&self, action: &'static str, pid: Pid) -> impl Fn(io::Error) -> DaemonError {
-        move |source| {
-            self.error(DaemonFault::Process {
-                action,
-                pid,
-                source,
-            })
-        }
+        move |source| self.error(DaemonFault::Process { action, pid, source })
     }
 
     /// The live daemon, if it is ours; somebody else's is an error.
@@ -114,9 +98,8 @@ impl ProcessDaemon {
                 return Err(self.error(DaemonFault::Foreign {
                     pid: id.pid,
                     variable,
-                    found: found.map_or("not set".to_owned(), |value| {
-                        format!("`{}`", value.display())
-                    }),
+                    found: found
+                        .map_or("not set".to_owned(), |value| format!("`{}`", value.display())),
                     wanted: wanted.display().to_string(),
                 }));
             }
@@ -134,13 +117,11 @@ impl ControlDaemon for ProcessDaemon {
         let path = self.site.pipe.lock_file();
         match holder(&path).map_err(|error| self.file_error("reading", &path, error))? {
             Holder::Nobody => Ok(None),
-            Holder::OtherPidNamespace => Err(self.error(DaemonFault::OtherPidNamespace {
-                what: "the process that holds the lock",
-            })),
-            Holder::Process(pid) => self
-                .proc
-                .identify(pid)
-                .map_err(self.process_error("looking at", pid)),
+            Holder::OtherPidNamespace => Err(self
+                .error(DaemonFault::OtherPidNamespace { what: "the process that holds the lock" })),
+            Holder::Process(pid) => {
+                self.proc.identify(pid).map_err(self.process_error("looking at", pid))
+            }
         }
     }
 
@@ -148,10 +129,7 @@ impl ControlDaemon for ProcessDaemon {
         let Some(handle) = self.ours()? else {
             return Ok(None);
         };
-        Ok(Some(Adopted {
-            process: handle.id(),
-            defaults: self.defaults()?,
-        }))
+        Ok(Some(Adopted { process: handle.id(), defaults: self.defaults()? }))
     }
 
     fn start(&self, limits: DaemonLimits) -> Result<ProcessId, DaemonError> {
@@ -164,9 +142,7 @@ impl ControlDaemon for ProcessDaemon {
             format!("set_default_device_pinned_mem_limit 0 {}", limits.memory),
             "get_default_device_pinned_mem_limit 0".to_owned(),
         ];
-        let found = self.ask(&commands, |lines, sentinel| {
-            replies::applied(lines, sentinel)
-        })?;
+        let found = self.ask(&commands, |lines, sentinel| replies::applied(lines, sentinel))?;
         self.check(limits, found)
     }
 
@@ -176,9 +152,8 @@ impl ControlDaemon for ProcessDaemon {
     }
 
     fn servers(&self) -> Result<Vec<Server>, DaemonError> {
-        let list = self.ask(&["get_server_list".to_owned()], |lines, _| {
-            replies::server_list(lines)
-        })?;
+        let list =
+            self.ask(&["get_server_list".to_owned()], |lines, _| replies::server_list(lines))?;
         let mut servers = Vec::new();
         for pid in list {
             match self.status(pid) {
@@ -205,9 +180,7 @@ impl ControlDaemon for ProcessDaemon {
         let list = format!("get_client_list {server}");
         if self.profile.has_server_status() {
             let status = format!("get_server_status {server}");
-            self.ask(&[list, status], |lines, _| {
-                replies::client_list_and_status(server, lines)
-            })
+            self.ask(&[list, status], |lines, _| replies::client_list_and_status(server, lines))
         } else {
             self.ask(&[list], |lines, _| replies::client_list(server, lines))
         }
@@ -218,20 +191,12 @@ impl ControlDaemon for ProcessDaemon {
         let done = self.ask_within(self.patience.end, &[command], |lines, _| {
             replies::terminated(server, lines)
         })?;
-        done.map_err(|reply| {
-            self.error(DaemonFault::NotTerminated {
-                server,
-                client,
-                reply,
-            })
-        })
+        done.map_err(|reply| self.error(DaemonFault::NotTerminated { server, client, reply }))
     }
 
     fn start_server(&self) -> Result<(), DaemonError> {
         let uid = rustix::process::geteuid().as_raw();
-        self.ask(&[format!("start_server -uid {uid}")], |lines, _| {
-            replies::silent(lines)
-        })
+        self.ask(&[format!("start_server -uid {uid}")], |lines, _| replies::silent(lines))
     }
 
     fn kill_server(&self, server: Pid) -> Result<(), DaemonError> {

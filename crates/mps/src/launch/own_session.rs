@@ -44,12 +44,7 @@ impl OwnSession {
 
     fn command(&self, site: &DaemonSite, settings: &DaemonSettings) -> Command {
         let mut command = Command::new(self.program());
-        command.env_clear().envs(environment(
-            std::env::vars_os(),
-            &self.programs,
-            site,
-            settings,
-        ));
+        command.env_clear().envs(environment(std::env::vars_os(), &self.programs, site, settings));
         command
     }
 }
@@ -64,10 +59,7 @@ impl Launcher for OwnSession {
         // Checked when the site was made; but the daemon's own answer would be silence.
         PipeDirectory::new(site.pipe.path())?;
         let program = self.program();
-        let spawn = |source| LaunchError::Spawn {
-            program: program.clone(),
-            source,
-        };
+        let spawn = |source| LaunchError::Spawn { program: program.clone(), source };
         make_shm(site).map_err(spawn)?;
         let mut command = self.command(site, settings);
         command.arg("-d").current_dir("/");
@@ -76,15 +68,12 @@ impl Launcher for OwnSession {
         }
         match run(command, deadline).map_err(spawn)? {
             Ended::With(status, _) if status.success() => Ok(()),
-            Ended::With(status, message) => Err(LaunchError::Failed {
-                program: program.clone(),
-                status,
-                message,
-            }),
-            Ended::Killed => Err(LaunchError::TimedOut {
-                program: program.clone(),
-                waited: deadline,
-            }),
+            Ended::With(status, message) => {
+                Err(LaunchError::Failed { program: program.clone(), status, message })
+            }
+            Ended::Killed => {
+                Err(LaunchError::TimedOut { program: program.clone(), waited: deadline })
+            }
         }
     }
 
@@ -101,10 +90,7 @@ enum Ended {
 fn run(mut command: Command, patience: Duration) -> io::Result<Ended> {
     // A file and not a pipe: the daemon may keep it, and then a pipe would never end, or break.
     let mut said = File::from(memfd_create("mps-launch", MemfdFlags::CLOEXEC)?);
-    command
-        .stdin(Stdio::null())
-        .stdout(said.try_clone()?)
-        .stderr(said.try_clone()?);
+    command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said.try_clone()?);
     own_session(&mut command);
     let mut child = command.spawn()?;
     let Some(status) = wait_for(&mut child, Instant::now() + patience)? else {
@@ -120,10 +106,7 @@ fn run(mut command: Command, patience: Duration) -> io::Result<Ended> {
 }
 
 /// So that no terminal and no signal to the starter's process group reaches the daemon.
-#[expect(
-    unsafe_code,
-    reason = "the standard library has no other way to make a child's session"
-)]
+#[expect(unsafe_code, reason = "the standard library has no other way to make a child's session")]
 fn own_session(command: &mut Command) {
     let leave = || {
         setsid()?;
@@ -177,10 +160,7 @@ fn environment(
     // The daemon finds its server through PATH (facts/mps.md 1.1).
     let directories = programs.directory.iter();
     let mut set = |name: &str, value: OsString| variables.push((name.into(), value));
-    set(
-        "PATH",
-        prepended(directories.map(|dir| dir.as_os_str()), &path),
-    );
+    set("PATH", prepended(directories.map(|dir| dir.as_os_str()), &path));
     let extra = programs.libraries.iter().map(|dir| dir.as_os_str());
     let libraries = prepended(extra, &libraries);
     if !libraries.is_empty() {
@@ -190,10 +170,7 @@ fn environment(
     set("CUDA_MPS_PIPE_DIRECTORY", site.pipe.path().into());
     set("CUDA_MPS_LOG_DIRECTORY", site.log.clone().into());
     if let Some(percent) = settings.percent {
-        set(
-            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
-            percent.to_string().into(),
-        );
+        set("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent.to_string().into());
     }
     if let Some(protocol) = settings.protocol {
         set("CUDA_MPS_PROTOCOL_VERSION", protocol.to_string().into());
@@ -203,10 +180,7 @@ fn environment(
 
 /// A search path with more directories in front.
 fn prepended<'a>(directories: impl Iterator<Item = &'a OsStr>, path: &'a OsStr) -> OsString {
-    let all: Vec<&OsStr> = directories
-        .chain([path])
-        .filter(|dir| !dir.is_empty())
-        .collect();
+    let all: Vec<&OsStr> = directories.chain([path]).filter(|dir| !dir.is_empty()).collect();
     all.join(OsStr::new(":"))
 }
 

@@ -20,19 +20,12 @@ fn pid(pid: i32) -> Pid {
 fn a_line_has_a_time_a_role_a_pid_and_a_text() {
     let line = parse_line("[2026-11-30 05:33:04.867 Control  7412] NEW UI").unwrap();
     assert_eq!(line.time, "2026-11-30 05:33:04.867");
-    assert_eq!(
-        (line.role, line.pid, line.text),
-        (Role::Control, pid(7412), "NEW UI")
-    );
+    assert_eq!((line.role, line.pid, line.text), (Role::Control, pid(7412), "NEW UI"));
     let line = parse_line("[2026-11-30 05:33:04.867 Legacy Server 123456] x").unwrap();
     assert_eq!((line.role, line.pid), (Role::Server, pid(123_456)));
-    for line in [
-        "",
-        "NEW UI",
-        "[x] y",
-        "[2026-11-30 05:33:04.867 Control] x",
-        "[é2026-11-30 05:33:04.86",
-    ] {
+    for line in
+        ["", "NEW UI", "[x] y", "[2026-11-30 05:33:04.867 Control] x", "[é2026-11-30 05:33:04.86"]
+    {
         assert_eq!(parse_line(line), None, "{line}");
     }
 }

@@ -18,10 +18,7 @@ impl Environment {
         self.0
             .split(|byte| *byte == 0)
             .find_map(|entry| {
-                entry
-                    .strip_prefix(name.as_bytes())?
-                    .strip_prefix(b"=")
-                    .map(OsStr::from_bytes)
+                entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(OsStr::from_bytes)
             })
             .map(OsStr::to_owned)
     }

@@ -29,9 +29,5 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
     let parent = fields.next()?.parse().ok()?;
     // State is field 3 and the parent field 4; the start is field 22.
     let start = fields.nth(17)?.parse().ok()?;
-    Some(Stat {
-        state,
-        parent: Pid::new(parent),
-        start,
-    })
+    Some(Stat { state, parent: Pid::new(parent), start })
 }

@@ -25,20 +25,12 @@ fn this_process_is_found_with_program_environment_and_parent() {
 #[test]
 fn a_process_that_is_gone_is_none_and_a_zombie_lives_no_more() {
     let proc = Proc::default();
-    let mut child = Command::new("sleep")
-        .arg("600")
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
     let pid = Pid::new(i32::try_from(child.id()).unwrap()).unwrap();
     let handle = ProcessHandle::open(&proc, pid).unwrap().unwrap();
     assert!(!handle.wait(Instant::now()).unwrap());
     handle.kill().unwrap();
-    assert!(
-        handle
-            .wait(Instant::now() + Duration::from_secs(10))
-            .unwrap()
-    );
+    assert!(handle.wait(Instant::now() + Duration::from_secs(10)).unwrap());
     assert_eq!(proc.identify(pid).unwrap(), None);
     child.wait().unwrap();
     assert_eq!(proc.stat(pid).unwrap(), None);
@@ -52,10 +44,7 @@ fn a_process_that_is_gone_is_none_and_a_zombie_lives_no_more() {
 fn another_process_with_the_same_id_is_not_taken_for_it() {
     let proc = Proc::default();
     let id = proc.identify(me()).unwrap().unwrap();
-    let earlier = ProcessId {
-        start: id.start - 1,
-        ..id
-    };
+    let earlier = ProcessId { start: id.start - 1, ..id };
     assert!(ProcessHandle::open_exact(&proc, earlier).unwrap().is_none());
     assert!(ProcessHandle::open_exact(&proc, id).unwrap().is_some());
 }
@@ -65,10 +54,7 @@ fn a_name_with_parentheses_does_not_shift_the_fields() {
     let rest = "S 7 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
     for name in ["sh", "a) S 9", "((", ") Z 1 (", "a\nb"] {
         let stat = parse_stat(&format!("12 ({name}) {rest}")).unwrap();
-        assert_eq!(
-            (stat.state, stat.parent, stat.start),
-            ('S', Pid::new(7), 4711)
-        );
+        assert_eq!((stat.state, stat.parent, stat.start), ('S', Pid::new(7), 4711));
     }
     assert_eq!(parse_stat("12 (sh) S 7"), None);
 }

@@ -29,9 +29,7 @@ fn refused_text() -> &'static str {
 fn a_percentage_has_exactly_one_decimal() {
     assert_eq!(percent("33.5"), Some(shown(335)));
     assert_eq!(percent("0.0"), Some(PercentDisplay::BelowATenth));
-    for line in [
-        "33", "33.55", "0.00", "-0.0", "33.", "7G", "", "100.1", "25.0 ",
-    ] {
+    for line in ["33", "33.55", "0.00", "-0.0", "33.", "7G", "", "100.1", "25.0 "] {
         assert_eq!(percent(line), None, "{line}");
     }
 }
@@ -76,10 +74,7 @@ fn an_old_percentage_in_the_echo_is_seen_in_the_defaults() {
 #[test]
 fn a_reply_that_was_cut_off_is_unknown_and_not_fine() {
     // The echo taken for the sentinel: nothing is left.
-    assert!(matches!(
-        applied(&[], shown(500)),
-        Err(ReplyError::Unknown(_))
-    ));
+    assert!(matches!(applied(&[], shown(500)), Err(ReplyError::Unknown(_))));
     for reply in [&["7G"][..], &["50.0", "7G", "7G"], &["50.0", "x"]] {
         let answer = applied(&lines(reply), shown(500));
         assert!(matches!(answer, Err(ReplyError::Unknown(_))), "{reply:?}");
@@ -132,19 +127,13 @@ fn the_empty_list_of_an_initializing_server_is_no_answer() {
     let reply = lines(&["11", "12", "ACTIVE"]);
     let clients = vec![Pid::new(11).unwrap(), Pid::new(12).unwrap()];
     assert_eq!(client_list_and_status(server(), &reply), Ok(clients));
-    assert_eq!(
-        client_list_and_status(server(), &lines(&["FAULT"])),
-        Ok(Vec::new())
-    );
+    assert_eq!(client_list_and_status(server(), &lines(&["FAULT"])), Ok(Vec::new()));
 }
 
 #[test]
 fn a_client_with_pid_zero_is_in_another_pid_namespace() {
     let reply = lines(&["11", "0"]);
-    assert_eq!(
-        client_list(server(), &reply),
-        Err(ReplyError::OtherPidNamespace)
-    );
+    assert_eq!(client_list(server(), &reply), Err(ReplyError::OtherPidNamespace));
 }
 
 #[test]
@@ -152,10 +141,7 @@ fn a_status_is_one_word() {
     let status = |word| server_status(server(), &lines(&[word]));
     assert_eq!(status("ACTIVE"), Ok(ServerStatus::Active));
     assert_eq!(status("FAULT"), Ok(ServerStatus::Fault));
-    assert_eq!(
-        status("DRAINING"),
-        Ok(ServerStatus::Other("DRAINING".to_owned()))
-    );
+    assert_eq!(status("DRAINING"), Ok(ServerStatus::Other("DRAINING".to_owned())));
     assert!(status("").is_err());
     assert!(status("active").is_err());
     assert!(server_status(server(), &[]).is_err());
@@ -163,10 +149,7 @@ fn a_status_is_one_word() {
 
 #[test]
 fn limits_of_a_server_are_the_last_lines_whether_setting_echoes_or_not() {
-    let expected = Ok(Defaults {
-        percent: shown(500),
-        memory: Some(MemoryDisplay::Gib(7)),
-    });
+    let expected = Ok(Defaults { percent: shown(500), memory: Some(MemoryDisplay::Gib(7)) });
     for reply in [&["50.0", "7G"][..], &["50.0", "50.0", "7G"]] {
         assert_eq!(server_limits(server(), &lines(reply)), expected);
     }
@@ -178,16 +161,10 @@ fn limits_of_a_server_are_the_last_lines_whether_setting_echoes_or_not() {
 #[test]
 fn a_client_is_terminated_only_by_a_zero() {
     assert_eq!(terminated(server(), &lines(&["0"])), Ok(Ok(())));
-    assert_eq!(
-        terminated(server(), &lines(&["1"])),
-        Ok(Err("1".to_owned()))
-    );
+    assert_eq!(terminated(server(), &lines(&["1"])), Ok(Err("1".to_owned())));
     assert!(matches!(terminated(server(), &[]), Ok(Err(_))));
     let gone = lines(&["Server 7 not found", "Server 7 not found!", "1"]);
-    assert_eq!(
-        terminated(server(), &gone),
-        Err(ReplyError::NoSuchServer(server()))
-    );
+    assert_eq!(terminated(server(), &gone), Err(ReplyError::NoSuchServer(server())));
 }
 
 proptest! {

@@ -69,13 +69,11 @@ fn talk(child: &mut Child, commands: &str, deadline: Instant) -> io::Result<Exch
     let mut err = child.stderr.take().map(Stream::new);
     let mut timed_out = false;
     loop {
-        let open: Vec<BorrowedFd<'_>> = [
-            out.as_ref().and_then(Stream::open),
-            err.as_ref().and_then(Stream::open),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
+        let open: Vec<BorrowedFd<'_>> =
+            [out.as_ref().and_then(Stream::open), err.as_ref().and_then(Stream::open)]
+                .into_iter()
+                .flatten()
+                .collect();
         if open.is_empty() {
             break;
         }
@@ -92,19 +90,13 @@ fn talk(child: &mut Child, commands: &str, deadline: Instant) -> io::Result<Exch
         }
     }
     let text = |stream: Option<Stream<_>>| stream.map(Stream::text).unwrap_or_default();
-    Ok(Exchange {
-        stdout: text(out),
-        stderr: err.map(Stream::text).unwrap_or_default(),
-        timed_out,
-    })
+    Ok(Exchange { stdout: text(out), stderr: err.map(Stream::text).unwrap_or_default(), timed_out })
 }
 
 /// Waits for one of `fds`; false when the time is up.
 fn readable(fds: &[BorrowedFd<'_>], deadline: Instant) -> io::Result<bool> {
-    let mut polled: Vec<PollFd<'_>> = fds
-        .iter()
-        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
-        .collect();
+    let mut polled: Vec<PollFd<'_>> =
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     wait(&mut polled, deadline)
 }
 
@@ -136,10 +128,7 @@ struct Stream<F> {
 
 impl<F: Read + AsFd> Stream<F> {
     const fn new(source: F) -> Self {
-        Self {
-            source: Some(source),
-            bytes: Vec::new(),
-        }
+        Self { source: Some(source), bytes: Vec::new() }
     }
 
     fn open(&self) -> Option<BorrowedFd<'_>> {

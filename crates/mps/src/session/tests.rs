@@ -7,11 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn wrote(stdout: &str, stderr: &str) -> Outcome {
-    outcome(&Exchange {
-        stdout: stdout.to_owned(),
-        stderr: stderr.to_owned(),
-        timed_out: false,
-    })
+    outcome(&Exchange { stdout: stdout.to_owned(), stderr: stderr.to_owned(), timed_out: false })
 }
 
 #[test]
@@ -55,27 +51,17 @@ fn a_hung_front_end_is_killed_at_the_deadline() {
 
 #[test]
 fn an_answer_counts_even_if_the_front_end_hangs_afterwards() {
-    let exchange = Exchange {
-        stdout: "100.0\n".to_owned(),
-        stderr: String::new(),
-        timed_out: true,
-    };
+    let exchange =
+        Exchange { stdout: "100.0\n".to_owned(), stderr: String::new(), timed_out: true };
     assert!(matches!(outcome(&exchange), Outcome::Answered { .. }));
 }
 
 #[test]
 fn a_front_end_that_reads_nothing_is_no_error() {
     let mut front_end = Command::new("sh");
-    front_end.args([
-        "-c",
-        "exec <&-; echo Cannot find MPS control daemon process >&2; exit 1",
-    ]);
+    front_end.args(["-c", "exec <&-; echo Cannot find MPS control daemon process >&2; exit 1"]);
     let commands = "get_server_list\n".repeat(10_000);
-    let exchange = exchange(
-        front_end,
-        &commands,
-        Instant::now() + Duration::from_secs(20),
-    );
+    let exchange = exchange(front_end, &commands, Instant::now() + Duration::from_secs(20));
     assert_eq!(outcome(&exchange.unwrap()), Outcome::NoDaemon);
 }
 
@@ -84,17 +70,10 @@ fn a_busy_daemon_is_asked_again_until_it_answers() {
     let mut left = 5;
     let session = || {
         left -= 1;
-        Ok::<_, Infallible>(if left == 0 {
-            Outcome::NoDaemon
-        } else {
-            Outcome::Busy
-        })
+        Ok::<_, Infallible>(if left == 0 { Outcome::NoDaemon } else { Outcome::Busy })
     };
     let deadline = Instant::now() + Duration::from_secs(20);
-    assert_eq!(
-        until_answered(deadline, session),
-        Ok((Outcome::NoDaemon, 5))
-    );
+    assert_eq!(until_answered(deadline, session), Ok((Outcome::NoDaemon, 5)));
 }
 
 #[test]

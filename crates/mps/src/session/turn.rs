@@ -45,10 +45,7 @@ pub enum TurnError {
 impl Turn {
     /// Waits for the turn of the file at `path` until `deadline`.
     pub fn take(path: &Path, deadline: Instant) -> Result<Self, TurnError> {
-        let failed = |source| TurnError::File {
-            path: path.to_owned(),
-            source,
-        };
+        let failed = |source| TurnError::File { path: path.to_owned(), source };
         let begin = Instant::now();
         let file = OpenOptions::new()
             .write(true)

@@ -44,11 +44,7 @@ fn a_client_gets_the_limits_and_is_listed() {
     assert_eq!(node.daemon.clients(server.pid).unwrap(), [me()]);
     drop(client);
     until("the list is empty", || {
-        node.daemon
-            .clients(server.pid)
-            .unwrap()
-            .is_empty()
-            .then_some(())
+        node.daemon.clients(server.pid).unwrap().is_empty().then_some(())
     });
 }
 
@@ -75,14 +71,9 @@ fn changed_defaults_leave_a_running_server_as_it_is_until_it_is_told_too() {
     let server = node.server().pid;
     node.daemon.apply(limits(4096, 500)).unwrap();
     assert_eq!(node.client().limit_mib(GPU), Some(2048));
-    node.daemon
-        .apply_to_server(server, limits(4096, 500))
-        .unwrap();
+    node.daemon.apply_to_server(server, limits(4096, 500)).unwrap();
     let later = node.client();
-    assert_eq!(
-        (later.limit_mib(GPU), later.percent_tenths()),
-        (Some(4096), 500)
-    );
+    assert_eq!((later.limit_mib(GPU), later.percent_tenths()), (Some(4096), 500));
     assert_eq!(first.limit_mib(GPU), Some(2048));
 }
 
@@ -92,14 +83,8 @@ fn a_terminated_client_loses_its_work_and_the_others_do_not() {
     node.daemon.start(limits(512, 1000)).unwrap();
     let client = node.client();
     let server = node.server().pid;
-    let unknown = fault(
-        node.daemon
-            .terminate_client(server, mpshare_mps::Pid::new(1).unwrap()),
-    );
-    assert!(
-        matches!(unknown, DaemonFault::NotTerminated { .. }),
-        "{unknown}"
-    );
+    let unknown = fault(node.daemon.terminate_client(server, mpshare_mps::Pid::new(1).unwrap()));
+    assert!(matches!(unknown, DaemonFault::NotTerminated { .. }), "{unknown}");
     assert_eq!(client.status(), SessionStatus::Live);
     node.daemon.terminate_client(server, me()).unwrap();
     assert_eq!(client.status(), SessionStatus::Terminated);
@@ -118,10 +103,7 @@ fn a_server_that_is_stuck_initializing_has_no_list_of_clients() {
     let no_list = fault(node.daemon.clients(server.pid));
     assert!(matches!(no_list, DaemonFault::ServerInitializing(pid) if pid == server.pid));
     let no_limits = fault(node.daemon.apply_to_server(server.pid, limits(512, 500)));
-    assert!(
-        matches!(no_limits, DaemonFault::ServerInitializing(_)),
-        "{no_limits}"
-    );
+    assert!(matches!(no_limits, DaemonFault::ServerInitializing(_)), "{no_limits}");
     node.daemon.kill().unwrap();
     waiting.join().unwrap().expect_err("its daemon is dead");
 }
@@ -146,20 +128,10 @@ fn a_client_fault_shows_as_the_servers_status() {
     let client = node.client();
     let server = node.server().pid;
     raise_fault(&node.store, server.get(), GPU, 700).unwrap();
-    let status = || {
-        node.daemon
-            .servers()
-            .unwrap()
-            .pop()
-            .and_then(|server| server.status)
-    };
-    until("the server is in FAULT", || {
-        (status() == Some(ServerStatus::Fault)).then_some(())
-    });
+    let status = || node.daemon.servers().unwrap().pop().and_then(|server| server.status);
+    until("the server is in FAULT", || (status() == Some(ServerStatus::Fault)).then_some(()));
     drop(client);
-    until("the server serves again", || {
-        (status() == Some(ServerStatus::Active)).then_some(())
-    });
+    until("the server serves again", || (status() == Some(ServerStatus::Active)).then_some(()));
 }
 
 #[test]

@@ -109,10 +109,10 @@ fn a_daemon_that_does_not_hear_the_quit_is_reported_as_still_running() {
     let node = Node::new();
     let process = node.daemon.start(limits(512, 1000)).unwrap();
     node.fault(|faults| faults.ui_delay_ms = 10_000);
-    let hasty = node.daemon.clone().with_patience(Patience {
-        end: Duration::from_millis(100),
-        ..patience()
-    });
+    let hasty = node
+        .daemon
+        .clone()
+        .with_patience(Patience { end: Duration::from_millis(100), ..patience() });
     let running = fault(hasty.quit(Duration::ZERO));
     assert!(
         matches!(running, DaemonFault::StillRunning { pid, .. } if pid == process.pid),

@@ -43,10 +43,7 @@ impl Node {
         let store = Store::create(dir.path().join("sim"), &state).unwrap();
         let bin = dir.path().join("bin");
         wrap_programs(&bin, store.dir());
-        let launcher = OwnSession::new(Programs {
-            directory: Some(bin),
-            libraries: Vec::new(),
-        });
+        let launcher = OwnSession::new(Programs { directory: Some(bin), libraries: Vec::new() });
         let daemon = ProcessDaemon::new(site(dir.path(), GPU), Arc::new(launcher), profile)
             .with_patience(patience());
         Self { daemon, store, dir }
@@ -57,10 +54,7 @@ impl Node {
     }
 
     pub(crate) fn launcher(&self) -> OwnSession {
-        OwnSession::new(Programs {
-            directory: Some(self.bin()),
-            libraries: Vec::new(),
-        })
+        OwnSession::new(Programs { directory: Some(self.bin()), libraries: Vec::new() })
     }
 
     pub(crate) fn site(&self) -> DaemonSite {
@@ -72,9 +66,7 @@ impl Node {
     }
 
     pub(crate) fn fault(&self, change: impl FnOnce(&mut Faults)) {
-        self.store
-            .update(|state| change(&mut state.faults))
-            .unwrap();
+        self.store.update(|state| change(&mut state.faults)).unwrap();
     }
 
     /// A client of the daemon in this process.
@@ -90,9 +82,7 @@ impl Node {
 
     /// The one server, once there is one.
     pub(crate) fn server(&self) -> Server {
-        until("there is a server", || {
-            self.daemon.servers().unwrap().into_iter().next()
-        })
+        until("there is a server", || self.daemon.servers().unwrap().into_iter().next())
     }
 }
 
@@ -160,11 +150,7 @@ fn wrap_programs(bin: &Path, sim: &Path) {
     fs::create_dir(bin).unwrap();
     for program in PROGRAMS {
         let real = built(program);
-        let text = format!(
-            "MPSHARE_SIM_DIR='{}' exec '{}' \"$@\"",
-            sim.display(),
-            real.display()
-        );
+        let text = format!("MPSHARE_SIM_DIR='{}' exec '{}' \"$@\"", sim.display(), real.display());
         script(&bin.join(program), &text);
     }
 }

@@ -28,12 +28,7 @@ fn kill(process: ProcessId) {
     let handle = ProcessHandle::open_exact(&Proc::default(), process);
     let handle = handle.unwrap().expect("it lives");
     handle.kill().unwrap();
-    until("it is gone", || {
-        handle
-            .wait(std::time::Instant::now())
-            .unwrap()
-            .then_some(())
-    });
+    until("it is gone", || handle.wait(std::time::Instant::now()).unwrap().then_some(()));
 }
 
 #[test]
@@ -63,10 +58,7 @@ fn the_percentage_is_there_from_the_first_moment() {
     let node = Node::new();
     let process = node.daemon.start(limits(512, 125)).unwrap();
     let environment = Proc::default().environment(process.pid).unwrap().unwrap();
-    assert_eq!(
-        environment.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
-        Some("12.5".into())
-    );
+    assert_eq!(environment.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), Some("12.5".into()));
     assert_eq!(environment.get("CUDA_VISIBLE_DEVICES"), Some(GPU.into()));
 }
 
@@ -96,11 +88,9 @@ fn a_daemon_of_another_card_is_foreign_and_left_alone() {
     let other = site(node.dir.path(), "GPU-00000001");
     let other = ProcessDaemon::new(other, Arc::new(node.launcher()), VersionProfile::R555)
         .with_patience(patience());
-    for foreign in [
-        fault(other.adopt()),
-        fault(other.quit(std::time::Duration::ZERO)),
-        fault(other.kill()),
-    ] {
+    for foreign in
+        [fault(other.adopt()), fault(other.quit(std::time::Duration::ZERO)), fault(other.kill())]
+    {
         assert!(
             matches!(&foreign, DaemonFault::Foreign { found, .. } if found.contains(GPU)),
             "{foreign}"
@@ -172,11 +162,7 @@ fn what_the_program_says_about_a_failed_start_is_told() {
     );
     let failed = node.daemon.start(limits(512, 1000)).unwrap_err();
     assert!(failed.to_string().contains(GPU), "{failed}");
-    assert!(
-        failed
-            .to_string()
-            .contains(&node.pipe().display().to_string())
-    );
+    assert!(failed.to_string().contains(&node.pipe().display().to_string()));
     let DaemonFault::Launch(LaunchError::Failed { message, .. }) = *failed.fault else {
         panic!("{failed}");
     };
@@ -186,24 +172,11 @@ fn what_the_program_says_about_a_failed_start_is_told() {
 #[test]
 fn a_program_that_hangs_at_the_start_is_killed_at_the_deadline() {
     let node = Node::new();
-    script(
-        &node.bin().join("nvidia-cuda-mps-control"),
-        "exec sleep 600",
-    );
-    let hasty = mpshare_mps::Patience {
-        start: std::time::Duration::from_millis(200),
-        ..patience()
-    };
-    let failed = fault(
-        node.daemon
-            .clone()
-            .with_patience(hasty)
-            .start(limits(512, 1000)),
-    );
-    assert!(
-        matches!(failed, DaemonFault::Launch(LaunchError::TimedOut { .. })),
-        "{failed}"
-    );
+    script(&node.bin().join("nvidia-cuda-mps-control"), "exec sleep 600");
+    let hasty =
+        mpshare_mps::Patience { start: std::time::Duration::from_millis(200), ..patience() };
+    let failed = fault(node.daemon.clone().with_patience(hasty).start(limits(512, 1000)));
+    assert!(matches!(failed, DaemonFault::Launch(LaunchError::TimedOut { .. })), "{failed}");
 }
 
 #[test]
@@ -218,16 +191,8 @@ fn every_known_driver_starts_and_answers() {
         node.daemon.start(limits(1025, 333)).unwrap();
         let _client = node.client();
         let server = node.server();
-        assert_eq!(
-            server.status.is_some(),
-            profile.has_server_status(),
-            "{version}"
-        );
-        assert_eq!(
-            node.daemon.clients(server.pid).unwrap(),
-            [me()],
-            "{version}"
-        );
+        assert_eq!(server.status.is_some(), profile.has_server_status(), "{version}");
+        assert_eq!(node.daemon.clients(server.pid).unwrap(), [me()], "{version}");
         node.daemon.apply(limits(2048, 500)).unwrap();
     }
 }

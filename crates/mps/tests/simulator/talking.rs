@@ -14,18 +14,10 @@ struct OpenSession(Child);
 
 impl OpenSession {
     fn open(node: &Node) -> Self {
-        let mut command = node
-            .launcher()
-            .front_end(&node.site(), &DaemonSettings::default());
+        let mut command = node.launcher().front_end(&node.site(), &DaemonSettings::default());
         let before = sessions(node);
-        let child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        until("the session is open", || {
-            (sessions(node) > before).then_some(())
-        });
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        until("the session is open", || (sessions(node) > before).then_some(()));
         Self(child)
     }
 }
@@ -46,14 +38,8 @@ fn sessions(node: &Node) -> usize {
 fn nobody_there_is_told_from_nobody_answers() {
     let node = Node::new();
     std::fs::create_dir(node.pipe()).unwrap();
-    assert!(matches!(
-        fault(node.daemon.servers()),
-        DaemonFault::NotRunning
-    ));
-    assert!(matches!(
-        fault(node.daemon.apply(limits(512, 1000))),
-        DaemonFault::NotRunning
-    ));
+    assert!(matches!(fault(node.daemon.servers()), DaemonFault::NotRunning));
+    assert!(matches!(fault(node.daemon.apply(limits(512, 1000))), DaemonFault::NotRunning));
 }
 
 #[test]
@@ -62,21 +48,15 @@ fn while_another_session_is_open_no_list_comes_back_empty() {
     node.daemon.start(limits(512, 1000)).unwrap();
     let _client = node.client();
     let server = node.server().pid;
-    let hasty = node.daemon.clone().with_patience(Patience {
-        turn: Duration::from_millis(30),
-        ..patience()
-    });
+    let hasty = node
+        .daemon
+        .clone()
+        .with_patience(Patience { turn: Duration::from_millis(30), ..patience() });
     let open = OpenSession::open(&node);
     for _ in 0..10 {
         assert!(matches!(fault(hasty.servers()), DaemonFault::Busy { .. }));
-        assert!(matches!(
-            fault(hasty.clients(server)),
-            DaemonFault::Busy { .. }
-        ));
-        assert!(matches!(
-            fault(hasty.apply(limits(512, 500))),
-            DaemonFault::Busy { .. }
-        ));
+        assert!(matches!(fault(hasty.clients(server)), DaemonFault::Busy { .. }));
+        assert!(matches!(fault(hasty.apply(limits(512, 500))), DaemonFault::Busy { .. }));
     }
     drop(open);
     assert_eq!(node.daemon.servers().unwrap().len(), 1);
@@ -89,10 +69,10 @@ fn an_answer_comes_as_soon_as_the_other_session_closes() {
     let open = OpenSession::open(&node);
     let daemon = node.daemon.clone();
     let asking = std::thread::spawn(move || daemon.apply(limits(1024, 500)));
-    let hasty = node.daemon.clone().with_patience(Patience {
-        turn: Duration::from_millis(30),
-        ..patience()
-    });
+    let hasty = node
+        .daemon
+        .clone()
+        .with_patience(Patience { turn: Duration::from_millis(30), ..patience() });
     assert!(matches!(fault(hasty.servers()), DaemonFault::Busy { .. }));
     drop(open);
     asking.join().unwrap().unwrap();
@@ -118,10 +98,10 @@ fn a_daemon_that_does_not_answer_in_time_is_told_from_a_busy_one() {
     let node = Node::new();
     node.daemon.start(limits(512, 1000)).unwrap();
     node.fault(|faults| faults.ui_delay_ms = 2_000);
-    let hasty = node.daemon.clone().with_patience(Patience {
-        answer: Duration::from_millis(100),
-        ..patience()
-    });
+    let hasty = node
+        .daemon
+        .clone()
+        .with_patience(Patience { answer: Duration::from_millis(100), ..patience() });
     let hung = fault(hasty.servers());
     assert!(
         matches!(&hung, DaemonFault::NoAnswer { command, .. } if command == "get_server_list"),

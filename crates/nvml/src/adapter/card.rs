@@ -13,20 +13,15 @@ use crate::error::NvmlError;
 /// Reads the card with this index.
 pub(super) fn read(nvml: &Nvml, index: u32, sysfs: &Path) -> Result<Gpu, NvmlError> {
     let failed = |action: &'static str| move |code| refusal(code, Subject::Index(index), action);
-    let device = nvml
-        .device_by_index(index)
-        .map_err(failed("look the card up"))?;
+    let device = nvml.device_by_index(index).map_err(failed("look the card up"))?;
     let uuid = device.uuid().map_err(failed("read the UUID"))?.parse()?;
-    let capability = device
-        .cuda_compute_capability()
-        .map_err(failed("read the compute capability"))?;
+    let capability =
+        device.cuda_compute_capability().map_err(failed("read the compute capability"))?;
     let memory = device.memory_info().map_err(failed("read the memory"))?;
     Ok(Gpu {
         uuid,
         index,
-        minor: device
-            .minor_number()
-            .map_err(failed("read the minor number"))?,
+        minor: device.minor_number().map_err(failed("read the minor number"))?,
         model: device.name().map_err(failed("read the name"))?,
         memory: Memory::from_bytes_floor(memory.total),
         compute_capability: ComputeCapability {
@@ -51,10 +46,7 @@ fn mig(device: &Device<'_>) -> Result<MigMode, Code> {
 /// From sysfs: the library names a NUMA node only for cards that are one themselves.
 fn numa_node(device: &Device<'_>, sysfs: &Path) -> Option<u32> {
     let bus_id = device.pci_info().ok()?.bus_id;
-    let path = sysfs
-        .join("bus/pci/devices")
-        .join(sysfs_name(&bus_id)?)
-        .join("numa_node");
+    let path = sysfs.join("bus/pci/devices").join(sysfs_name(&bus_id)?).join("numa_node");
     // -1: the machine names none.
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -63,9 +55,7 @@ fn numa_node(device: &Device<'_>, sysfs: &Path) -> Option<u32> {
 fn sysfs_name(bus_id: &str) -> Option<String> {
     let (domain, rest) = bus_id.split_once(':')?;
     let domain = u32::from_str_radix(domain, 16).ok()?;
-    let plain = rest
-        .bytes()
-        .all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'));
+    let plain = rest.bytes().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'));
     plain.then(|| format!("{domain:04x}:{}", rest.to_ascii_lowercase()))
 }
 
@@ -75,14 +65,8 @@ mod tests {
 
     #[test]
     fn a_bus_id_becomes_a_name_in_sysfs_and_never_a_path() {
-        assert_eq!(
-            sysfs_name("00000000:3B:00.0").as_deref(),
-            Some("0000:3b:00.0")
-        );
-        assert_eq!(
-            sysfs_name("00010000:00:07.0").as_deref(),
-            Some("10000:00:07.0")
-        );
+        assert_eq!(sysfs_name("00000000:3B:00.0").as_deref(), Some("0000:3b:00.0"));
+        assert_eq!(sysfs_name("00010000:00:07.0").as_deref(), Some("10000:00:07.0"));
         for text in ["", "3B", "0000:../../etc", "zz:00:07.0"] {
             assert_eq!(sysfs_name(text), None, "{text}");
         }

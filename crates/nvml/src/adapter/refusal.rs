@@ -39,10 +39,6 @@ impl Subject<'_> {
 }
 
 /// What a code means for what was tried.
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "every other code is told in the library's words"
-)]
 pub(super) fn refusal(code: Code, subject: Subject<'_>, action: &str) -> NvmlError {
     match code {
         Code::LibloadingError(_) | Code::LibraryNotFound => NvmlError::LibraryNotFound {
@@ -57,18 +53,11 @@ pub(super) fn refusal(code: Code, subject: Subject<'_>, action: &str) -> NvmlErr
         Code::LibRmVersionMismatch => NvmlError::VersionMismatch,
         Code::GpuLost => NvmlError::GpuLost { gpu: subject.gpu() },
         Code::ResetRequired => NvmlError::ResetRequired { gpu: subject.gpu() },
-        Code::NoPermission => NvmlError::NoPermission {
-            action: subject.action(action),
-        },
+        Code::NoPermission => NvmlError::NoPermission { action: subject.action(action) },
         Code::NotSupported | Code::FailedToLoadSymbol(_) | Code::FunctionNotFound => {
-            NvmlError::NotSupported {
-                action: subject.action(action),
-            }
+            NvmlError::NotSupported { action: subject.action(action) }
         }
-        other => NvmlError::Other {
-            action: subject.action(action),
-            message: other.to_string(),
-        },
+        other => NvmlError::Other { action: subject.action(action), message: other.to_string() },
     }
 }
 
@@ -84,10 +73,7 @@ mod tests {
 
     #[test]
     fn codes_become_sentences() {
-        check(
-            Code::GpuLost,
-            "GPU `GPU-cb1213a3` is lost: it doesn't answer the driver",
-        );
+        check(Code::GpuLost, "GPU `GPU-cb1213a3` is lost: it doesn't answer the driver");
         check(
             Code::NoPermission,
             "no permission to read the memory (GPU `GPU-cb1213a3`); it takes root",

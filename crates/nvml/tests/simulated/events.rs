@@ -56,10 +56,7 @@ fn a_quiet_wait_takes_its_time() {
     on_node(|node| {
         let nvml = listening(node);
         let begin = Instant::now();
-        assert_eq!(
-            nvml.wait_for_event(Duration::from_millis(200)).unwrap(),
-            None
-        );
+        assert_eq!(nvml.wait_for_event(Duration::from_millis(200)).unwrap(), None);
         assert!(begin.elapsed() >= Duration::from_millis(200));
     });
 }
@@ -69,10 +66,7 @@ fn a_lost_card_is_an_event_and_the_others_are_still_heard() {
     on_node(|node| {
         let nvml = listening(node);
         node.change_gpu(T4, |gpu| gpu.health = Health::Lost);
-        assert_eq!(
-            nvml.wait_for_event(LONG).unwrap(),
-            Some(event(T4, EventKind::Lost))
-        );
+        assert_eq!(nvml.wait_for_event(LONG).unwrap(), Some(event(T4, EventKind::Lost)));
         assert_eq!(nvml.wait_for_event(Duration::ZERO).unwrap(), None);
         raise(node, A100, 48);
         let found = nvml.wait_for_event(LONG).unwrap();
@@ -99,10 +93,7 @@ fn a_node_without_cards_has_no_events_and_waits_all_the_same() {
         node.change(|state| state.gpus.clear());
         let nvml = node.open();
         let begin = Instant::now();
-        assert_eq!(
-            nvml.wait_for_event(Duration::from_millis(100)).unwrap(),
-            None
-        );
+        assert_eq!(nvml.wait_for_event(Duration::from_millis(100)).unwrap(), None);
         assert!(begin.elapsed() >= Duration::from_millis(100));
     });
 }

@@ -20,10 +20,7 @@ fn the_cards_are_listed_with_their_facts_in_index_order() {
         assert_eq!((t4.uuid.as_str(), t4.index, t4.minor), (T4, 0, 0));
         assert_eq!(t4.model, "Tesla T4");
         assert_eq!(t4.memory, Memory::from_mib(15360));
-        assert_eq!(
-            t4.compute_capability,
-            ComputeCapability { major: 7, minor: 5 }
-        );
+        assert_eq!(t4.compute_capability, ComputeCapability { major: 7, minor: 5 });
         assert_eq!(t4.mig, MigMode::Unsupported);
         assert_eq!((a100.uuid.as_str(), a100.index), (A100, 1));
         assert_eq!(a100.mig, MigMode::Disabled);
@@ -34,10 +31,7 @@ fn the_cards_are_listed_with_their_facts_in_index_order() {
 fn mig_and_the_numa_node_are_read() {
     on_node(|node| {
         node.change_gpu(A100, |gpu| gpu.mig_enabled = Some(true));
-        let device = node
-            .store
-            .dir()
-            .with_file_name("sys/bus/pci/devices/0000:00:08.0");
+        let device = node.store.dir().with_file_name("sys/bus/pci/devices/0000:00:08.0");
         fs::create_dir_all(&device).unwrap();
         fs::write(device.join("numa_node"), "1\n").unwrap();
         let inventory = node.open().inventory().unwrap();
@@ -53,16 +47,11 @@ fn the_compute_mode_is_set_and_read_back() {
         let nvml = node.open();
         let gpu = uuid(T4);
         assert_eq!(nvml.compute_mode(&gpu).unwrap(), Some(ComputeMode::Default));
-        for mode in [
-            ComputeMode::ExclusiveProcess,
-            ComputeMode::Prohibited,
-            ComputeMode::Default,
-        ] {
+        for mode in [ComputeMode::ExclusiveProcess, ComputeMode::Prohibited, ComputeMode::Default] {
             nvml.set_compute_mode(&gpu, mode).unwrap();
             assert_eq!(nvml.compute_mode(&gpu).unwrap(), Some(mode));
         }
-        nvml.set_compute_mode(&gpu, ComputeMode::ExclusiveProcess)
-            .unwrap();
+        nvml.set_compute_mode(&gpu, ComputeMode::ExclusiveProcess).unwrap();
         let state = node.store.read().unwrap();
         let modes: Vec<SimMode> = state.gpus.iter().map(|gpu| gpu.compute_mode).collect();
         assert_eq!(modes, [SimMode::ExclusiveProcess, SimMode::Default]);
@@ -73,9 +62,7 @@ fn the_compute_mode_is_set_and_read_back() {
 fn a_denied_compute_mode_says_that_it_takes_root() {
     on_node(|node| {
         node.change(|state| state.faults.compute_mode_denied = true);
-        let denied = node
-            .open()
-            .set_compute_mode(&uuid(T4), ComputeMode::ExclusiveProcess);
+        let denied = node.open().set_compute_mode(&uuid(T4), ComputeMode::ExclusiveProcess);
         let error = denied.unwrap_err();
         assert!(matches!(error, NvmlError::NoPermission { .. }), "{error}");
         assert!(error.to_string().contains(T4) && error.to_string().contains("EXCLUSIVE_PROCESS"));
@@ -88,10 +75,7 @@ fn clients_and_servers_of_mps_are_told_apart() {
         let nvml = node.open();
         let me = i32::try_from(std::process::id()).unwrap();
         node.occupy(ProcessKind::MpsClient { server: 9 }, 700);
-        let client = GpuProcess {
-            pid: me,
-            memory: Some(Memory::from_mib(700)),
-        };
+        let client = GpuProcess { pid: me, memory: Some(Memory::from_mib(700)) };
         assert_eq!(nvml.mps_processes(&uuid(T4)).unwrap(), [client]);
         assert_eq!(nvml.mps_processes(&uuid(A100)).unwrap(), []);
         node.change(|state| state.processes.clear());
@@ -143,8 +127,5 @@ fn a_driver_that_is_not_loaded_can_be_tried_again() {
 fn a_library_that_is_not_there_is_named() {
     let error = NvmlInventory::open(Some(Path::new("/nowhere/libnvidia-ml.so.1"))).unwrap_err();
     assert!(error.is_driver_away());
-    assert!(
-        error.to_string().contains("/nowhere/libnvidia-ml.so.1"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("/nowhere/libnvidia-ml.so.1"), "{error}");
 }

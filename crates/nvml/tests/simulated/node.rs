@@ -63,16 +63,12 @@ pub(crate) fn uuid(text: &str) -> GpuUuid {
 /// The name of the test is that of the function that made the closure.
 pub(crate) fn on_node<F: FnOnce(&Node)>(test: F) {
     if std::env::var_os(SIM_DIR_ENV).is_some() {
-        return test(&Node {
-            store: Store::from_env(),
-        });
+        return test(&Node { store: Store::from_env() });
     }
     let dir = tempfile::tempdir().unwrap();
     let mut state = SimState::default();
     for (index, (model, uuid)) in (0..).zip([("t4", T4), ("a100", A100)]) {
-        state
-            .gpus
-            .push(SimGpu::of_model(model, index, uuid).unwrap());
+        state.gpus.push(SimGpu::of_model(model, index, uuid).unwrap());
     }
     let store = Store::create(dir.path().join("sim"), &state).unwrap();
     let closure = std::any::type_name::<F>();
@@ -85,11 +81,7 @@ pub(crate) fn on_node<F: FnOnce(&Node)>(test: F) {
         .unwrap();
     let report = String::from_utf8_lossy(&output.stdout);
     let passed = output.status.success() && report.contains("1 passed");
-    assert!(
-        passed,
-        "{report}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(passed, "{report}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn library() -> PathBuf {

@@ -99,10 +99,6 @@ impl Error {
     }
 }
 
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "every other NVML error is just a failure"
-)]
 fn code(error: &NvmlError) -> u8 {
     match error {
         NvmlError::InvalidArg => 2,
@@ -114,10 +110,6 @@ fn code(error: &NvmlError) -> u8 {
     }
 }
 
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "the wrapper's text serves the others"
-)]
 fn text(error: &NvmlError) -> String {
     match error {
         NvmlError::NoPermission => "Insufficient Permissions".to_owned(),

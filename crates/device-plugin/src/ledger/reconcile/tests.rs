@@ -39,9 +39,7 @@ impl World {
     }
 
     fn note(&mut self, pod: &str, ids: &[DeviceId], envs: &[(&str, &str)]) {
-        let envs = envs
-            .iter()
-            .map(|(name, value)| ((*name).into(), (*value).into()));
+        let envs = envs.iter().map(|(name, value)| ((*name).into(), (*value).into()));
         self.checkpoint.as_mut().unwrap().push(Entry {
             pod_uid: pod.into(),
             container: "main".into(),
@@ -56,11 +54,8 @@ impl World {
 
     fn client(&mut self, pod: &str) {
         let mut gpu = ready(0, "any");
-        gpu.daemon.as_mut().unwrap().clients = vec![ClientStatus {
-            pid: 7,
-            memory_mib: None,
-            pod_uid: Some(pod.into()),
-        }];
+        gpu.daemon.as_mut().unwrap().clients =
+            vec![ClientStatus { pid: 7, memory_mib: None, pod_uid: Some(pod.into()) }];
         self.clients = Clients::of(Some(&status(vec![gpu])));
     }
 
@@ -76,11 +71,7 @@ impl World {
             inventory: self.inventory.as_ref(),
             admission: ADMISSION,
         };
-        reconcile(
-            records,
-            &evidence,
-            self.start + Duration::from_secs(seconds),
-        )
+        reconcile(records, &evidence, self.start + Duration::from_secs(seconds))
     }
 }
 
@@ -130,14 +121,8 @@ fn an_unreadable_checkpoint_leaves_the_word_to_the_pod_resources_api() {
 fn a_share_whose_pod_still_has_processes_is_not_over() {
     let mut world = World::new();
     world.client("pod-a");
-    let owner = Record {
-        pod_uid: Some("pod-a".into()),
-        ..world.record(0)
-    };
-    let successor = Record {
-        former_pods: vec!["pod-a".into()],
-        ..world.record(1)
-    };
+    let owner = Record { pod_uid: Some("pod-a".into()), ..world.record(0) };
+    let successor = Record { former_pods: vec!["pod-a".into()], ..world.record(1) };
     let stranger = world.record(2);
     let outcome = world.after(&[owner, successor, stranger], 1000);
     assert_eq!(outcome.records.len(), 2);
@@ -150,18 +135,11 @@ fn the_checkpoint_tells_the_pod_but_not_while_it_may_name_the_former_one() {
     let fresh = world.after(&[world.record(0)], 1).records;
     assert_eq!(fresh[0].pod_uid.as_deref(), Some("pod-a"));
 
-    let taken_over = Record {
-        former_pods: vec!["pod-a".into()],
-        ..world.record(0)
-    };
+    let taken_over = Record { former_pods: vec!["pod-a".into()], ..world.record(0) };
     let early = world.after(std::slice::from_ref(&taken_over), 1).records;
     assert_eq!(early[0].pod_uid, None, "not written yet");
     let late = world.after(&[taken_over], 10).records;
-    assert_eq!(
-        late[0].pod_uid.as_deref(),
-        Some("pod-a"),
-        "an init container's id"
-    );
+    assert_eq!(late[0].pod_uid.as_deref(), Some("pod-a"), "an init container's id");
     assert!(late[0].former_pods.is_empty());
 }
 
@@ -169,10 +147,7 @@ fn the_checkpoint_tells_the_pod_but_not_while_it_may_name_the_former_one() {
 fn former_pods_without_processes_are_forgotten_after_a_minute() {
     let mut world = World::new();
     world.list("b", &[unit(0, 0)]);
-    let record = Record {
-        former_pods: vec!["pod-a".into()],
-        ..world.record(0)
-    };
+    let record = Record { former_pods: vec!["pod-a".into()], ..world.record(0) };
     let records = [record];
     assert_eq!(world.after(&records, 59).records[0].former_pods.len(), 1);
     assert_eq!(world.after(&records, 60).records[0].former_pods.len(), 0);
@@ -216,11 +191,7 @@ fn an_id_in_two_entries_of_a_pod_is_counted_once() {
 fn a_whole_card_is_known_by_its_id_and_by_a_reply_without_mps() {
     let mut world = World::new();
     let id = DeviceId::whole(uuid(0));
-    world.note(
-        "pod-a",
-        std::slice::from_ref(&id),
-        &[("NVIDIA_VISIBLE_DEVICES", "any")],
-    );
+    world.note("pod-a", std::slice::from_ref(&id), &[("NVIDIA_VISIBLE_DEVICES", "any")]);
     let records = world.after(&[], 0).records;
     assert_eq!(records[0].share.mode, Mode::Exclusive);
     assert_eq!(records[0].share.share.memory, Memory::from_mib(15360));
@@ -233,18 +204,12 @@ fn what_cannot_be_read_counts_as_all_that_the_card_has_left_until_its_holder_end
         let mut world = World::new();
         let envs = [("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", unreadable), LIMITS[2]];
         world.note("pod-a", &[unit(0, 3)], &envs);
-        let known = Record {
-            pod_uid: Some("pod-b".into()),
-            ..world.record(0)
-        };
+        let known = Record { pod_uid: Some("pod-b".into()), ..world.record(0) };
         let records = world.after(&[known], 0).records;
         let assumed = &records[1];
         assert_eq!(assumed.basis, Basis::Assumed, "{unreadable}");
         assert_eq!(assumed.share.share.memory, Memory::from_mib(15360 - 3840));
-        assert_eq!(
-            assumed.share.share.percent,
-            ThreadPercent::from_tenths(750).unwrap()
-        );
+        assert_eq!(assumed.share.share.percent, ThreadPercent::from_tenths(750).unwrap());
         world.checkpoint = Some(Vec::new());
         assert_eq!(world.after(&records, 10).records, []);
     }

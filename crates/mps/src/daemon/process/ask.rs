@@ -33,8 +33,7 @@ impl ProcessDaemon {
         let _turn = self.turn(deadline)?;
         let text = format!("{}\n{SENTINEL}\n", commands.join("\n"));
         let (outcome, attempts) = until_answered(deadline, || {
-            self.exchange(&text, Instant::now() + patience)
-                .map(|exchange| outcome(&exchange))
+            self.exchange(&text, Instant::now() + patience).map(|exchange| outcome(&exchange))
         })?;
         let command = || commands.first().cloned().unwrap_or_default();
         let fault = match outcome {
@@ -43,14 +42,8 @@ impl ProcessDaemon {
                     .map_err(|error| self.error(reply_fault(error, command())));
             }
             Outcome::NoDaemon => DaemonFault::NotRunning,
-            Outcome::Busy => DaemonFault::Busy {
-                attempts,
-                waited: begin.elapsed(),
-            },
-            Outcome::TimedOut => DaemonFault::NoAnswer {
-                command: command(),
-                waited: patience,
-            },
+            Outcome::Busy => DaemonFault::Busy { attempts, waited: begin.elapsed() },
+            Outcome::TimedOut => DaemonFault::NoAnswer { command: command(), waited: patience },
             Outcome::Failed(message) => self.front_end_fault(message),
         };
         Err(self.error(fault))
@@ -72,10 +65,9 @@ impl ProcessDaemon {
         let path = self.site.pipe.turn_file();
         Turn::take(&path, deadline).map_err(|error| match error {
             TurnError::File { path, source } => self.file_error("using", &path, source),
-            TurnError::TimedOut { waited, .. } => self.error(DaemonFault::Busy {
-                attempts: 0,
-                waited,
-            }),
+            TurnError::TimedOut { waited, .. } => {
+                self.error(DaemonFault::Busy { attempts: 0, waited })
+            }
         })
     }
 
@@ -85,8 +77,7 @@ impl ProcessDaemon {
             return Ok(None);
         }
         let command = format!("get_server_status {server}");
-        self.ask(&[command], |lines, _| replies::server_status(server, lines))
-            .map(Some)
+        self.ask(&[command], |lines, _| replies::server_status(server, lines)).map(Some)
     }
 
     pub(super) fn check(&self, wanted: DaemonLimits, found: Defaults) -> Result<(), DaemonError> {

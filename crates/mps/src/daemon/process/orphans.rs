@@ -17,10 +17,8 @@ impl ProcessDaemon {
     pub(super) fn kill_orphans(&self) -> Result<Vec<Pid>, DaemonError> {
         let daemon = self.holder()?.map(|id| id.pid);
         let mut killed = Vec::new();
-        for pid in self
-            .proc
-            .pids()
-            .map_err(|error| self.file_error("listing", self.proc.root(), error))?
+        for pid in
+            self.proc.pids().map_err(|error| self.file_error("listing", self.proc.root(), error))?
         {
             if let Some(handle) = self.orphan(pid, daemon) {
                 tracing::info!(gpu = %self.site.gpu, %pid, "killing an orphaned MPS server");
@@ -52,15 +50,10 @@ impl ProcessDaemon {
         let pid = handle.id().pid;
         let failed = self.process_error("killing", pid);
         handle.kill().map_err(&failed)?;
-        let gone = handle
-            .wait(Instant::now() + self.patience.end)
-            .map_err(&failed)?;
+        let gone = handle.wait(Instant::now() + self.patience.end).map_err(&failed)?;
         if gone {
             return Ok(());
         }
-        Err(self.error(DaemonFault::StillRunning {
-            pid,
-            waited: self.patience.end,
-        }))
+        Err(self.error(DaemonFault::StillRunning { pid, waited: self.patience.end }))
     }
 }

@@ -40,9 +40,6 @@ impl ProcessDaemon {
                 return Ok(());
             }
         }
-        Err(self.error(DaemonFault::StillRunning {
-            pid: handle.id().pid,
-            waited: begin.elapsed(),
-        }))
+        Err(self.error(DaemonFault::StillRunning { pid: handle.id().pid, waited: begin.elapsed() }))
     }
 }

@@ -66,10 +66,7 @@ impl ProcessDaemon {
     }
 
     fn launch(&self, limits: DaemonLimits) -> Result<ProcessId, DaemonError> {
-        let settings = DaemonSettings {
-            percent: Some(limits.percent),
-            ..self.settings()
-        };
+        let settings = DaemonSettings { percent: Some(limits.percent), ..self.settings() };
         self.launcher
             .launch(&self.site, &settings, self.patience.start)
             .map_err(|error| self.error(error.into()))?;

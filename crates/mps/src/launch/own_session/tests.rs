@@ -19,9 +19,7 @@ fn made(inherited: &[(&str, &str)], programs: &Programs) -> Vec<(String, String)
         users: Users::One,
         protocol: Some(2),
     };
-    let inherited = inherited
-        .iter()
-        .map(|(name, value)| (name.into(), value.into()));
+    let inherited = inherited.iter().map(|(name, value)| (name.into(), value.into()));
     let text = |text: OsString| text.into_string().unwrap();
     environment(inherited, programs, &site("/run/x"), &settings)
         .into_iter()
@@ -39,22 +37,10 @@ fn value<'a>(environment: &'a [(String, String)], name: &str) -> Option<&'a str>
 #[test]
 fn the_daemon_gets_its_card_its_directories_and_its_percentage() {
     let environment = made(&[], &Programs::default());
-    assert_eq!(
-        value(&environment, "CUDA_VISIBLE_DEVICES"),
-        Some("GPU-cb1213a3")
-    );
-    assert_eq!(
-        value(&environment, "CUDA_MPS_PIPE_DIRECTORY"),
-        Some("/run/x/pipe")
-    );
-    assert_eq!(
-        value(&environment, "CUDA_MPS_LOG_DIRECTORY"),
-        Some("/run/x/log")
-    );
-    assert_eq!(
-        value(&environment, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
-        Some("12.5")
-    );
+    assert_eq!(value(&environment, "CUDA_VISIBLE_DEVICES"), Some("GPU-cb1213a3"));
+    assert_eq!(value(&environment, "CUDA_MPS_PIPE_DIRECTORY"), Some("/run/x/pipe"));
+    assert_eq!(value(&environment, "CUDA_MPS_LOG_DIRECTORY"), Some("/run/x/log"));
+    assert_eq!(value(&environment, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), Some("12.5"));
     assert_eq!(value(&environment, "CUDA_MPS_PROTOCOL_VERSION"), Some("2"));
     assert_eq!(value(&environment, "LD_LIBRARY_PATH"), None);
 }
@@ -73,31 +59,17 @@ fn settings_of_the_starter_that_would_change_the_daemon_are_not_passed_on() {
     );
     assert_eq!(value(&environment, "HOME"), Some("/root"));
     assert_eq!(value(&environment, "NVML_MPS_DEVICE_ENUMERATION"), None);
-    assert_eq!(
-        value(&environment, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"),
-        None
-    );
-    assert_eq!(
-        value(&environment, "CUDA_MPS_PIPE_DIRECTORY"),
-        Some("/run/x/pipe")
-    );
-    assert_eq!(
-        value(&environment, "CUDA_VISIBLE_DEVICES"),
-        Some("GPU-cb1213a3")
-    );
+    assert_eq!(value(&environment, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), None);
+    assert_eq!(value(&environment, "CUDA_MPS_PIPE_DIRECTORY"), Some("/run/x/pipe"));
+    assert_eq!(value(&environment, "CUDA_VISIBLE_DEVICES"), Some("GPU-cb1213a3"));
 }
 
 #[test]
 fn the_drivers_directories_come_first_in_the_search_paths() {
-    let programs = Programs {
-        directory: Some("/driver/bin".into()),
-        libraries: vec!["/driver/lib".into()],
-    };
+    let programs =
+        Programs { directory: Some("/driver/bin".into()), libraries: vec!["/driver/lib".into()] };
     let environment = made(&[("PATH", "/usr/bin:/bin")], &programs);
-    assert_eq!(
-        value(&environment, "PATH"),
-        Some("/driver/bin:/usr/bin:/bin")
-    );
+    assert_eq!(value(&environment, "PATH"), Some("/driver/bin:/usr/bin:/bin"));
     assert_eq!(value(&environment, "LD_LIBRARY_PATH"), Some("/driver/lib"));
 }
 
@@ -105,10 +77,8 @@ fn the_drivers_directories_come_first_in_the_search_paths() {
 fn scripted(text: &str) -> (tempfile::TempDir, DaemonSite, OwnSession) {
     let dir = tempfile::tempdir().unwrap();
     script(&dir.path().join(CONTROL), text);
-    let launcher = OwnSession::new(Programs {
-        directory: Some(dir.path().to_owned()),
-        libraries: Vec::new(),
-    });
+    let launcher =
+        OwnSession::new(Programs { directory: Some(dir.path().to_owned()), libraries: Vec::new() });
     let site = site(dir.path().to_str().unwrap());
     (dir, site, launcher)
 }
@@ -128,10 +98,7 @@ fn launch(
     (_dir, site, launcher): &(tempfile::TempDir, DaemonSite, OwnSession),
     users: Users,
 ) -> String {
-    let settings = DaemonSettings {
-        users,
-        ..DaemonSettings::default()
-    };
+    let settings = DaemonSettings { users, ..DaemonSettings::default() };
     match launcher.launch(site, &settings, Duration::from_secs(20)) {
         Err(LaunchError::Failed { message, .. }) => message,
         other => panic!("{other:?}"),
@@ -170,12 +137,8 @@ fn a_program_that_is_not_there_is_named() {
         libraries: Vec::new(),
     });
     let site = site(dir.path().to_str().unwrap());
-    let error = launcher
-        .launch(&site, &DaemonSettings::default(), Duration::from_secs(5))
-        .unwrap_err();
+    let error =
+        launcher.launch(&site, &DaemonSettings::default(), Duration::from_secs(5)).unwrap_err();
     assert!(matches!(error, LaunchError::Spawn { .. }));
-    assert!(
-        error.to_string().contains("bin/nvidia-cuda-mps-control"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("bin/nvidia-cuda-mps-control"), "{error}");
 }

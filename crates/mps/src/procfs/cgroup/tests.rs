@@ -20,11 +20,7 @@ fn v2(path: &str) -> String {
 #[test]
 fn cgroupfs_paths_are_read_for_every_class_of_pod() {
     for class in ["", "/burstable", "/besteffort"] {
-        check(
-            &v2(&format!("/kubepods{class}/pod{UID}/{ID}")),
-            UID,
-            Some(ID),
-        );
+        check(&v2(&format!("/kubepods{class}/pod{UID}/{ID}")), UID, Some(ID));
     }
 }
 

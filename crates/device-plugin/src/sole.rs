@@ -1,0 +1,71 @@
+//! One device plugin at a time on a node: two would write one file and delete each other's
+//! sockets. An upgrade may start the new one while the old one still runs.
+
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+use mpshare_api::MpsRoot;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::problem::Failures;
+
+/// Between two looks whether the other one has ended.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Waits until no other device plugin runs, and locks the next one out for as long as the answer
+/// is kept. `None` where no lock can be made, for example on a full disk: it runs all the same, as
+/// a node without shares would be worse.
+pub(crate) async fn turn(root: &MpsRoot) -> Option<File> {
+    let mut waiting = Failures::new("waiting for another device plugin of this node to end");
+    loop {
+        match try_lock(root) {
+            Ok(lock) => {
+                waiting.over();
+                return Some(lock);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                waiting.failed(&root.device_plugin_lock().display().to_string());
+                tokio::time::sleep(LOOK).await;
+            }
+            Err(error) => {
+                tracing::warn!(problem = %error, "no lock against a second device plugin");
+                return None;
+            }
+        }
+    }
+}
+
+fn try_lock(root: &MpsRoot) -> io::Result<File> {
+    std::fs::create_dir_all(root.path())?;
+    let options = File::options().write(true).create(true).truncate(false).clone();
+    let file = options.open(root.device_plugin_lock())?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_second_one_waits_for_the_end_of_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = MpsRoot::new(dir.path().join("mps"));
+        let first = turn(&root).await.unwrap();
+        let mut second = Box::pin(turn(&root));
+        let early = tokio::time::timeout(LOOK * 3, &mut second).await;
+        assert!(early.is_err(), "the first one still runs");
+        drop(first);
+        let soon = Duration::from_secs(10);
+        assert!(tokio::time::timeout(soon, second).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn where_no_lock_can_be_made_it_runs_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = MpsRoot::new(dir.path());
+        std::fs::create_dir(root.device_plugin_lock()).unwrap();
+        assert!(turn(&root).await.is_none());
+    }
+}

@@ -1,0 +1,109 @@
+//! The MPS server of a card's daemon: whether one is there, and what is wrong with it.
+//!
+//! Each question to the daemon is a process, so it is asked only when the server that was last
+//! seen is gone, every few seconds while there are clients, and seldom otherwise.
+
+use std::time::{Duration, Instant};
+
+use mpshare_core::{GpuUuid, Reason};
+use mpshare_mps::{ControlDaemon, DaemonError, Pid, Proc, ProcessId, Server, ServerStatus};
+
+use crate::steps::ServerSeen;
+
+/// How often a server with clients is asked after.
+const BUSY_EVERY: Duration = Duration::from_secs(2);
+
+/// How often an idle one is.
+const IDLE_EVERY: Duration = Duration::from_mins(1);
+
+/// From here on a server that is still starting counts as stuck. A GPU without persistence mode
+/// can take many seconds.
+const START_DEADLINE: Duration = Duration::from_mins(1);
+
+/// Whether anybody would notice a fault of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// It has no clients.
+    Idle,
+    /// It has.
+    Busy,
+}
+
+/// What was last seen of a daemon's server.
+#[derive(Debug, Default)]
+pub(crate) struct ServerView {
+    server: Option<ProcessId>,
+    status: Option<ServerStatus>,
+    asked: Option<Instant>,
+    starting_since: Option<Instant>,
+}
+
+impl ServerView {
+    /// PID of the server.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        self.server.map(|server| server.pid)
+    }
+
+    /// Looks again if it is time to.
+    pub(crate) fn refresh(
+        &mut self,
+        daemon: &dyn ControlDaemon,
+        proc: &Proc,
+        load: Load,
+        now: Instant,
+    ) -> Result<ServerSeen, DaemonError> {
+        if self.is_due(proc, load, now) {
+            let servers = daemon.servers()?;
+            self.asked = Some(now);
+            self.take(servers.first(), proc, now);
+        }
+        Ok(self.seen())
+    }
+
+    fn is_due(&self, proc: &Proc, load: Load, now: Instant) -> bool {
+        let every = match load {
+            Load::Busy => BUSY_EVERY,
+            Load::Idle => IDLE_EVERY,
+        };
+        let is_alive = self.server.is_some_and(|server| is_alive(proc, server));
+        let is_settled = matches!(self.status, None | Some(ServerStatus::Active));
+        !is_alive || !is_settled || self.asked.is_none_or(|asked| now.duration_since(asked) >= every)
+    }
+
+    fn take(&mut self, server: Option<&Server>, proc: &Proc, now: Instant) {
+        self.server = server.and_then(|server| proc.identify(server.pid).ok().flatten());
+        self.status = server.and_then(|server| server.status.clone());
+        match self.status {
+            Some(ServerStatus::Initializing) => {
+                self.starting_since.get_or_insert(now);
+            }
+            None | Some(ServerStatus::Active | ServerStatus::Fault | ServerStatus::Other(_)) => {
+                self.starting_since = None;
+            }
+        }
+    }
+
+    fn seen(&self) -> ServerSeen {
+        match (&self.server, &self.status) {
+            (None, _) => ServerSeen::Absent,
+            (Some(_), Some(ServerStatus::Initializing)) => ServerSeen::Starting,
+            (Some(_), _) => ServerSeen::Running,
+        }
+    }
+
+    /// What is wrong with the server.
+    pub(crate) fn trouble(&self, gpu: &GpuUuid, now: Instant) -> Option<Reason> {
+        let gpu = gpu.clone();
+        let server = self.pid()?.get();
+        if self.status == Some(ServerStatus::Fault) {
+            return Some(Reason::ServerFault { gpu, server });
+        }
+        let waited = now.duration_since(self.starting_since?);
+        let seconds = waited.as_secs();
+        (waited >= START_DEADLINE).then_some(Reason::ServerStuck { gpu, server, seconds })
+    }
+}
+
+fn is_alive(proc: &Proc, process: ProcessId) -> bool {
+    proc.identify(process.pid).is_ok_and(|found| found == Some(process))
+}
