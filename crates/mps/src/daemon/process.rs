@@ -142,7 +142,7 @@ impl ControlDaemon for ProcessDaemon {
             format!("set_default_device_pinned_mem_limit 0 {}", limits.memory),
             "get_default_device_pinned_mem_limit 0".to_owned(),
         ];
-        let found = self.ask(&commands, |lines, sentinel| replies::applied(lines, sentinel))?;
+        let found = self.ask(&commands, replies::applied)?;
         self.check(limits, found)
     }
 
