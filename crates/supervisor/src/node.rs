@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mpshare_api::status::ReasonText;
-use mpshare_api::{GpuStatus, NodeStatus, write_document};
+use mpshare_api::{GpuStatus, NodeStatus, read_document, write_document};
 use mpshare_core::{Gpu, GpuUuid, Inventory, NodePlan, Reason, VersionProfile, plan};
 use mpshare_nvml::{Answer, EventKind, HealthTracker, XidPolicy};
 use rustix::fs::{FlockOperation, flock};
@@ -92,6 +92,8 @@ impl Node {
         policy: XidPolicy,
         events: Sender<Event>,
     ) -> Self {
+        // A report that can't be read counts as none.
+        let last_report = read_document::<NodeStatus>(&options.root.status()).ok().flatten();
         Self {
             journal: Arc::new(ModeJournal::open(options.root.compute_modes())),
             health: HealthTracker::new(policy, options.recovery),
@@ -99,7 +101,8 @@ impl Node {
             ports,
             events,
             inputs: Inputs::default(),
-            inventory: None,
+            // What the predecessor knew: a card may be lost by now.
+            inventory: last_report.as_ref().and_then(NodeStatus::inventory),
             workers: BTreeMap::new(),
             written: None,
             inventory_problem: None,
@@ -164,6 +167,7 @@ impl Node {
                 if let Some(_gone) = self.inventory_problem.take() {
                     info!("the driver answers again");
                 }
+                let inventory = with_absent_cards(inventory, self.inventory.as_ref());
                 if self.inventory.as_ref() != Some(&inventory) {
                     let driver = &inventory.driver;
                     info!(%driver, cards = inventory.gpus.len(), "inventory");
@@ -324,6 +328,17 @@ impl Node {
             Err(error) => warn!(%error, "status can't be written"),
         }
     }
+}
+
+/// The driver leaves a lost card out of its list, but its shares and its place in the plan are
+/// still there.
+fn with_absent_cards(mut found: Inventory, before: Option<&Inventory>) -> Inventory {
+    let known = before.map_or(&[][..], |before| &before.gpus);
+    let absent: Vec<Gpu> =
+        known.iter().filter(|gpu| found.gpu(&gpu.uuid).is_none()).cloned().collect();
+    found.gpus.extend(absent);
+    found.gpus.sort_by_key(|gpu| gpu.index);
+    found
 }
 
 /// The thread that waits for the driver's events.

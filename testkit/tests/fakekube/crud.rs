@@ -27,14 +27,8 @@ async fn generate_name_makes_distinct_names() {
     let api = config_maps(&kube);
     let mut body = config_map("", "1");
     body["metadata"] = json!({"generateName": "job-"});
-    let first = api
-        .create(&PostParams::default(), &typed(body.clone()))
-        .await
-        .unwrap();
-    let second = api
-        .create(&PostParams::default(), &typed(body))
-        .await
-        .unwrap();
+    let first = api.create(&PostParams::default(), &typed(body.clone())).await.unwrap();
+    let second = api.create(&PostParams::default(), &typed(body)).await.unwrap();
     assert!(first.name_any().starts_with("job-") && first.name_any().len() == 9);
     assert_ne!(first.name_any(), second.name_any());
 }
@@ -52,35 +46,21 @@ async fn a_second_create_already_exists() {
 #[tokio::test]
 async fn what_is_not_there_is_not_found() {
     let kube = start().await;
-    assert_eq!(
-        refusal(pods(&kube).get("x").await),
-        (404, "NotFound".to_owned())
-    );
+    assert_eq!(refusal(pods(&kube).get("x").await), (404, "NotFound".to_owned()));
     let elsewhere: Api<k8s_openapi::api::core::v1::ConfigMap> =
         Api::namespaced(kube.client().unwrap(), "nowhere");
-    let refused = elsewhere
-        .create(&PostParams::default(), &typed(config_map("a", "1")))
-        .await;
-    assert_eq!(
-        refusal(refused),
-        (404, "NotFound".to_owned()),
-        "the namespace doesn't exist"
-    );
+    let refused = elsewhere.create(&PostParams::default(), &typed(config_map("a", "1"))).await;
+    assert_eq!(refusal(refused), (404, "NotFound".to_owned()), "the namespace doesn't exist");
 }
 
 #[tokio::test]
 async fn a_replace_with_an_old_version_conflicts() {
     let kube = start().await;
     let api = config_maps(&kube);
-    let old = api
-        .create(&PostParams::default(), &typed(config_map("a", "1")))
-        .await
-        .unwrap();
+    let old = api.create(&PostParams::default(), &typed(config_map("a", "1"))).await.unwrap();
     let mut newer = old.clone();
     newer.data = Some([("k".to_owned(), "2".to_owned())].into());
-    api.replace("a", &PostParams::default(), &newer)
-        .await
-        .unwrap();
+    api.replace("a", &PostParams::default(), &newer).await.unwrap();
     let stale = api.replace("a", &PostParams::default(), &old).await;
     assert_eq!(refusal(stale), (409, "Conflict".to_owned()));
 }
@@ -89,28 +69,16 @@ async fn a_replace_with_an_old_version_conflicts() {
 async fn a_replace_that_changes_nothing_keeps_the_version() {
     let kube = start().await;
     let api = config_maps(&kube);
-    let made = api
-        .create(&PostParams::default(), &typed(config_map("a", "1")))
-        .await
-        .unwrap();
-    let same = api
-        .replace("a", &PostParams::default(), &made)
-        .await
-        .unwrap();
+    let made = api.create(&PostParams::default(), &typed(config_map("a", "1"))).await.unwrap();
+    let same = api.replace("a", &PostParams::default(), &made).await.unwrap();
     assert_eq!(made.resource_version(), same.resource_version());
 }
 
 #[tokio::test]
 async fn a_dry_run_changes_nothing() {
     let kube = start().await;
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
-    config_maps(&kube)
-        .create(&dry, &typed(config_map("a", "1")))
-        .await
-        .unwrap();
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    config_maps(&kube).create(&dry, &typed(config_map("a", "1"))).await.unwrap();
     assert_eq!(kube.get("configmaps", "default", "a"), None);
 }
 
@@ -125,29 +93,14 @@ async fn lists_select_by_labels_and_fields() {
     }
     let names = async |params: ListParams| {
         let list = pods(&kube).list(&params).await.unwrap();
-        list.items
-            .iter()
-            .map(ResourceExt::name_any)
-            .collect::<Vec<_>>()
+        list.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>()
     };
     let all = ListParams::default();
-    assert_eq!(
-        names(all.clone().labels("tier in (gold,iron)")).await,
-        ["a", "c"]
-    );
+    assert_eq!(names(all.clone().labels("tier in (gold,iron)")).await, ["a", "c"]);
     assert_eq!(names(all.clone().labels("tier!=gold")).await, ["b"]);
-    assert_eq!(
-        names(all.clone().fields("spec.nodeName=n1")).await,
-        ["a", "b"]
-    );
-    assert_eq!(
-        names(all.clone().fields("spec.nodeName=n1").labels("tier=gold")).await,
-        ["a"]
-    );
-    assert_eq!(
-        names(all.clone().fields("status.phase!=Pending")).await,
-        Vec::<String>::new()
-    );
+    assert_eq!(names(all.clone().fields("spec.nodeName=n1")).await, ["a", "b"]);
+    assert_eq!(names(all.clone().fields("spec.nodeName=n1").labels("tier=gold")).await, ["a"]);
+    assert_eq!(names(all.clone().fields("status.phase!=Pending")).await, Vec::<String>::new());
     let unknown = pods(&kube).list(&all.fields("spec.color=red")).await;
     assert_eq!(refusal(unknown), (400, "BadRequest".to_owned()));
 }
@@ -164,16 +117,11 @@ async fn pages_show_one_snapshot() {
     kube.delete("configmaps", "default", "d").await.unwrap();
     kube.create(config_map("cc", "1")).await.unwrap();
     let token = first.metadata.continue_.unwrap();
-    let rest = api
-        .list(&ListParams::default().continue_token(&token))
-        .await
-        .unwrap();
+    let rest = api.list(&ListParams::default().continue_token(&token)).await.unwrap();
     let names: Vec<_> = rest.items.iter().map(ResourceExt::name_any).collect();
     assert_eq!(names, ["c", "d", "e"]);
     kube.compact_history();
-    let late = api
-        .list(&ListParams::default().continue_token(&token))
-        .await;
+    let late = api.list(&ListParams::default().continue_token(&token)).await;
     assert_eq!(refusal(late), (410, "Expired".to_owned()));
 }
 
@@ -189,9 +137,7 @@ async fn a_finalizer_holds_a_deleted_object() {
     let api = config_maps(&kube);
     let mut open = api.get("a").await.unwrap();
     open.metadata.finalizers = None;
-    api.replace("a", &PostParams::default(), &open)
-        .await
-        .unwrap();
+    api.replace("a", &PostParams::default(), &open).await.unwrap();
     assert_eq!(kube.get("configmaps", "default", "a"), None);
 }
 
@@ -220,10 +166,7 @@ async fn delete_collection_takes_the_selected_ones() {
         kube.create(body).await.unwrap();
     }
     let selected = ListParams::default().labels("name=a");
-    config_maps(&kube)
-        .delete_collection(&DeleteParams::default(), &selected)
-        .await
-        .unwrap();
+    config_maps(&kube).delete_collection(&DeleteParams::default(), &selected).await.unwrap();
     assert_eq!(kube.get("configmaps", "default", "a"), None);
     assert!(kube.get("configmaps", "default", "b").is_some());
 }
@@ -232,20 +175,11 @@ async fn delete_collection_takes_the_selected_ones() {
 async fn a_node_registers_with_its_status_and_the_spec_write_keeps_it() {
     let kube = start().await;
     let api = nodes(&kube);
-    let mut made = api
-        .create(&PostParams::default(), &typed(node("n1")))
-        .await
-        .unwrap();
-    assert!(
-        made.status.is_some(),
-        "the kubelet registers a node with its status"
-    );
+    let mut made = api.create(&PostParams::default(), &typed(node("n1"))).await.unwrap();
+    assert!(made.status.is_some(), "the kubelet registers a node with its status");
     made.status = None;
     made.labels_mut().insert("a".to_owned(), "b".to_owned());
-    let kept = api
-        .replace("n1", &PostParams::default(), &made)
-        .await
-        .unwrap();
+    let kept = api.replace("n1", &PostParams::default(), &made).await.unwrap();
     assert!(kept.status.is_some());
 }
 
@@ -266,21 +200,11 @@ async fn a_registered_kind_works_like_a_custom_resource() {
     let api: Api<DynamicObject> = Api::namespaced_with(kube.client().unwrap(), "default", &kind);
     let body = json!({"apiVersion": "example.com/v1", "kind": "Widget",
         "metadata": {"name": "w"}, "spec": {"n": 1}, "status": {"dropped": true}});
-    let mut made = api
-        .create(&PostParams::default(), &typed(body))
-        .await
-        .unwrap();
+    let mut made = api.create(&PostParams::default(), &typed(body)).await.unwrap();
     assert_eq!(made.metadata.generation, Some(1));
-    assert_eq!(
-        made.data.get("status"),
-        None,
-        "status has its own subresource"
-    );
+    assert_eq!(made.data.get("status"), None, "status has its own subresource");
     made.data["spec"]["n"] = json!(2);
-    let changed = api
-        .replace("w", &PostParams::default(), &made)
-        .await
-        .unwrap();
+    let changed = api.replace("w", &PostParams::default(), &made).await.unwrap();
     assert_eq!(changed.metadata.generation, Some(2));
 }
 
@@ -308,10 +232,7 @@ async fn both_event_apis_show_the_same_event() {
     assert_eq!(seen[0]["message"], "too big");
     assert_eq!(seen[0]["series"]["count"], 2);
     let old: Api<k8s_openapi::api::core::v1::Event> = Api::default_namespaced(client);
-    let list = old
-        .list(&ListParams::default().fields("involvedObject.name=n1"))
-        .await
-        .unwrap();
+    let list = old.list(&ListParams::default().fields("involvedObject.name=n1")).await.unwrap();
     assert_eq!(list.items[0].reason.as_deref(), Some("Refused"));
 }
 

@@ -24,12 +24,8 @@ async fn the_next_requests_fail_and_then_it_works() {
 async fn a_fault_hits_only_what_it_matches() {
     let kube = start().await;
     kube.create(node("n1")).await.unwrap();
-    let matching = Matching::any()
-        .verb("patch")
-        .resource("nodes")
-        .subresource("status");
-    kube.faults()
-        .inject(Times::Always, matching, Effect::Fail(403));
+    let matching = Matching::any().verb("patch").resource("nodes").subresource("status");
+    kube.faults().inject(Times::Always, matching, Effect::Fail(403));
     let api = nodes(&kube);
     let patch = Patch::Merge(json!({"status": {"phase": "x"}}));
     let params = PatchParams::default();
@@ -45,8 +41,7 @@ async fn a_lost_reply_took_effect() {
     let kube = start().await;
     kube.create(node("n1")).await.unwrap();
     let matching = Matching::any().verb("patch").name("n1");
-    kube.faults()
-        .inject(Times::Next(1), matching, Effect::LoseReply(500));
+    kube.faults().inject(Times::Next(1), matching, Effect::LoseReply(500));
     let patch = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
     let api = nodes(&kube);
     let lost = api.patch("n1", &PatchParams::default(), &patch).await;
@@ -58,9 +53,7 @@ async fn a_lost_reply_took_effect() {
 async fn a_throttled_answer_says_when_to_retry() {
     let kube = start().await;
     kube.faults().throttle_next(1, 7);
-    let request = axum::http::Request::get("/api/v1/nodes")
-        .body(Vec::new())
-        .unwrap();
+    let request = axum::http::Request::get("/api/v1/nodes").body(Vec::new()).unwrap();
     let client = kube.client_without_retries().unwrap();
     let request = request.map(kube::client::Body::from);
     let answer = client.send(request).await.unwrap();
@@ -88,10 +81,7 @@ async fn frozen_lists_show_the_past() {
     let api = config_maps(&kube);
     let names = async || {
         let list = api.list(&ListParams::default()).await.unwrap();
-        list.items
-            .iter()
-            .map(ResourceExt::name_any)
-            .collect::<Vec<_>>()
+        list.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>()
     };
     assert_eq!(names().await, ["a"]);
     kube.faults().clear();

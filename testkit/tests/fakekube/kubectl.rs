@@ -29,10 +29,7 @@ struct Printed {
 impl Kubectl {
     /// `None`, with a word why, where there is no kubectl.
     async fn on(kube: &FakeKube) -> Option<Self> {
-        let probe = Command::new("kubectl")
-            .args(["version", "--client"])
-            .output()
-            .await;
+        let probe = Command::new("kubectl").args(["version", "--client"]).output().await;
         if !probe.is_ok_and(|output| output.status.success()) {
             eprintln!("skipped: no kubectl");
             return None;
@@ -105,10 +102,7 @@ async fn kubectl_get_prints_the_servers_tables() {
     assert_eq!(pods[1][..4], ["a", "1/1", "Running", "2"]);
     let nodes = kubectl.rows("get node").await;
     assert_eq!(nodes[0], ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]);
-    assert_eq!(
-        [&nodes[1][..3], &nodes[1][4..]].concat(),
-        ["n1", "Ready", "<none>", "v1.33.0"]
-    );
+    assert_eq!([&nodes[1][..3], &nodes[1][4..]].concat(), ["n1", "Ready", "<none>", "v1.33.0"]);
     let maps = kubectl.rows("get cm settings").await;
     assert_eq!(maps[1][..2], ["settings", "1"]);
     let wide = kubectl.rows("get po -A -o wide").await;
@@ -130,10 +124,7 @@ async fn kubectl_get_reads_fields_and_selectors() {
         .await;
     assert_eq!(capacity, [["4"]]);
     let missing = kubectl.run("get node n2").await;
-    assert_eq!(
-        missing.stderr,
-        "Error from server (NotFound): nodes \"n2\" not found\n"
-    );
+    assert_eq!(missing.stderr, "Error from server (NotFound): nodes \"n2\" not found\n");
 }
 
 #[tokio::test]
@@ -143,29 +134,15 @@ async fn kubectl_label_and_taint_change_the_node() {
         return;
     };
     kube.create(node("n1")).await.unwrap();
-    let set = kubectl
-        .rows("label node n1 nvidia.com/device-plugin.config=mps-2x")
-        .await;
+    let set = kubectl.rows("label node n1 nvidia.com/device-plugin.config=mps-2x").await;
     assert_eq!(set, [["node/n1", "labeled"]]);
     let node = kube.get("nodes", "", "n1").unwrap();
-    assert_eq!(
-        node["metadata"]["labels"]["nvidia.com/device-plugin.config"],
-        "mps-2x"
-    );
-    kubectl
-        .rows("label node n1 nvidia.com/device-plugin.config-")
-        .await;
+    assert_eq!(node["metadata"]["labels"]["nvidia.com/device-plugin.config"], "mps-2x");
+    kubectl.rows("label node n1 nvidia.com/device-plugin.config-").await;
     let node = kube.get("nodes", "", "n1").unwrap();
-    assert_eq!(
-        node.pointer("/metadata/labels")
-            .and_then(|l| l.as_object()?.keys().next()),
-        None
-    );
+    assert_eq!(node.pointer("/metadata/labels").and_then(|l| l.as_object()?.keys().next()), None);
     kubectl.rows("cordon n1").await;
-    assert_eq!(
-        kubectl.rows("get node n1").await[1][1],
-        "Ready,SchedulingDisabled"
-    );
+    assert_eq!(kubectl.rows("get node n1").await[1][1], "Ready,SchedulingDisabled");
 }
 
 #[tokio::test]
@@ -187,17 +164,8 @@ async fn kubectl_describe_node_shows_pods_and_events() {
     .unwrap();
     let text = kubectl.run("describe node n1").await;
     assert!(text.ok, "{text:?}");
-    for part in [
-        "tenant",
-        "ShareRefused",
-        "too much memory",
-        "nvidia.com/gpu",
-    ] {
-        assert!(
-            text.stdout.contains(part),
-            "{part} is missing in {}",
-            text.stdout
-        );
+    for part in ["tenant", "ShareRefused", "too much memory", "nvidia.com/gpu"] {
+        assert!(text.stdout.contains(part), "{part} is missing in {}", text.stdout);
     }
     let events = kubectl.rows("get events").await;
     assert!(events[1].contains(&"node/n1".to_owned()), "{events:?}");
@@ -220,30 +188,18 @@ async fn kubectl_apply_creates_and_updates_without_flags() {
         )
     };
     let made = kubectl.feed("apply -f -", &manifest(1)).await;
-    assert_eq!(
-        made.stdout, "configmap/cm created\ndeployment.apps/web created\n",
-        "{made:?}"
-    );
+    assert_eq!(made.stdout, "configmap/cm created\ndeployment.apps/web created\n", "{made:?}");
     let changed = kubectl.feed("apply -f -", &manifest(2)).await;
     let expected = "configmap/cm configured\ndeployment.apps/web configured\n";
     assert_eq!(changed.stdout, expected, "{changed:?}");
     let again = kubectl.feed("apply -f -", &manifest(2)).await;
     let expected = "configmap/cm unchanged\ndeployment.apps/web unchanged\n";
     assert_eq!(again.stdout, expected, "{again:?}");
-    assert_eq!(
-        kube.get("configmaps", "default", "cm").unwrap()["data"]["size"],
-        "2"
-    );
-    assert_eq!(
-        kube.get("deployments", "default", "web").unwrap()["metadata"]["generation"],
-        2
-    );
+    assert_eq!(kube.get("configmaps", "default", "cm").unwrap()["data"]["size"], "2");
+    assert_eq!(kube.get("deployments", "default", "web").unwrap()["metadata"]["generation"], 2);
     let server_side = kubectl.feed("apply --server-side -f -", &manifest(3)).await;
     assert!(server_side.ok, "{server_side:?}");
-    assert_eq!(
-        kube.get("configmaps", "default", "cm").unwrap()["data"]["size"],
-        "3"
-    );
+    assert_eq!(kube.get("configmaps", "default", "cm").unwrap()["data"]["size"], "3");
 }
 
 #[tokio::test]
@@ -265,10 +221,7 @@ async fn kubectl_get_all_and_rollout_status_know_a_daemon_set() {
     let all = kubectl.rows("get all").await;
     assert_eq!(all[1][..2], ["daemonset.apps/agent", "2"]);
     let status = kubectl.run("rollout status ds/agent --timeout=10s").await;
-    assert_eq!(
-        status.stdout, "daemon set \"agent\" successfully rolled out\n",
-        "{status:?}"
-    );
+    assert_eq!(status.stdout, "daemon set \"agent\" successfully rolled out\n", "{status:?}");
 }
 
 #[tokio::test]
@@ -285,10 +238,7 @@ async fn kubectl_get_watch_prints_changes_as_they_come() {
     assert!(line().await.starts_with("ADDED"));
     kube.delete("pods", "default", "a").await.unwrap();
     let changed = line().await;
-    assert!(
-        changed.starts_with("MODIFIED") && changed.contains("Terminating"),
-        "{changed}"
-    );
+    assert!(changed.starts_with("MODIFIED") && changed.contains("Terminating"), "{changed}");
     child.kill().await.unwrap();
 }
 
@@ -305,10 +255,7 @@ async fn kubectl_delete_waits_until_the_object_is_gone() {
         let marked = changes.next().await.unwrap().object;
         assert!(marked["metadata"]["deletionTimestamp"].is_string());
         let uid = marked["metadata"]["uid"].as_str().unwrap();
-        kubelet
-            .confirm_pod_deletion("default", "a", uid)
-            .await
-            .unwrap();
+        kubelet.confirm_pod_deletion("default", "a", uid).await.unwrap();
     });
     let deleted = kubectl.rows("delete pod a").await;
     assert_eq!(deleted[0][..3], ["pod", "\"a\"", "deleted"]);
@@ -326,13 +273,8 @@ async fn kubectl_logs_and_wait_work() {
     kube.create(running("a")).await.unwrap();
     kube.create(node("n1")).await.unwrap();
     let logs = kubectl.run("logs -f --tail=5 a").await;
-    assert_eq!(
-        logs.stdout, "a/main says hello\ntail Some(5) follow true\n",
-        "{logs:?}"
-    );
-    let waited = kubectl
-        .rows("wait --for=condition=Ready node/n1 --timeout=10s")
-        .await;
+    assert_eq!(logs.stdout, "a/main says hello\ntail Some(5) follow true\n", "{logs:?}");
+    let waited = kubectl.rows("wait --for=condition=Ready node/n1 --timeout=10s").await;
     assert_eq!(waited[0], ["node/n1", "condition", "met"]);
 }
 

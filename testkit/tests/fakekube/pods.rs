@@ -10,9 +10,8 @@ use super::{FakeKube, pod, pod_on, pods, refusal, start, typed};
 async fn bind(kube: &FakeKube, binding: Value) -> Result<(), kube::Error> {
     let name = binding["metadata"]["name"].as_str().unwrap().to_owned();
     let body: Binding = typed(binding);
-    let status: Value = pods(kube)
-        .create_subresource("binding", &name, &PostParams::default(), &body)
-        .await?;
+    let status: Value =
+        pods(kube).create_subresource("binding", &name, &PostParams::default(), &body).await?;
     assert_eq!(status["status"], "Success");
     Ok(())
 }
@@ -32,10 +31,7 @@ async fn a_new_pod_is_pending_and_its_limits_are_requests() {
     let mut body = pod("a");
     body["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "1"}});
     body["status"] = json!({"phase": "Running"});
-    let made = pods(&kube)
-        .create(&PostParams::default(), &typed(body))
-        .await
-        .unwrap();
+    let made = pods(&kube).create(&PostParams::default(), &typed(body)).await.unwrap();
     assert_eq!(made.status.unwrap().phase.as_deref(), Some("Pending"));
     let container = serde_json::to_value(&made.spec.unwrap().containers[0]).unwrap();
     assert_eq!(container["resources"]["requests"]["nvidia.com/gpu"], "1");
@@ -46,9 +42,7 @@ async fn an_extended_resource_asked_for_without_a_limit_is_refused() {
     let kube = start().await;
     let mut body = pod("a");
     body["spec"]["containers"][0]["resources"] = json!({"requests": {"nvidia.com/gpu": "1"}});
-    let refused = pods(&kube)
-        .create(&PostParams::default(), &typed(body))
-        .await;
+    let refused = pods(&kube).create(&PostParams::default(), &typed(body)).await;
     assert_eq!(refusal(refused), (422, "Invalid".to_owned()));
 }
 
@@ -60,18 +54,11 @@ async fn a_binding_sets_node_and_annotations_in_one_write() {
     bind(&kube, binding("a", "n1")).await.unwrap();
     assert_eq!(kube.revision(), before + 1);
     let bound: Pod = pods(&kube).get("a").await.unwrap();
-    assert_eq!(
-        bound.uid(),
-        made["metadata"]["uid"].as_str().map(str::to_owned)
-    );
+    assert_eq!(bound.uid(), made["metadata"]["uid"].as_str().map(str::to_owned));
     assert_eq!(bound.annotations()["mpshare.io/allocation"], "x");
     assert_eq!(bound.spec.unwrap().node_name.as_deref(), Some("n1"));
     let conditions = bound.status.unwrap().conditions.unwrap();
-    assert!(
-        conditions
-            .iter()
-            .any(|c| c.type_ == "PodScheduled" && c.status == "True")
-    );
+    assert!(conditions.iter().any(|c| c.type_ == "PodScheduled" && c.status == "True"));
 }
 
 #[tokio::test]
@@ -92,11 +79,7 @@ async fn a_bindings_uid_and_version_are_preconditions() {
     for (field, value) in [("uid", "other"), ("resourceVersion", "1")] {
         let mut body = binding("a", "n1");
         body["metadata"][field] = value.into();
-        assert_eq!(
-            refusal(bind(&kube, body).await),
-            (409, "Conflict".to_owned()),
-            "{field}"
-        );
+        assert_eq!(refusal(bind(&kube, body).await), (409, "Conflict".to_owned()), "{field}");
     }
     let unbound = kube.get("pods", "default", "a").unwrap();
     assert_eq!(unbound["spec"].get("nodeName"), None);
@@ -128,14 +111,9 @@ async fn a_pod_on_a_node_terminates_until_the_kubelet_confirms() {
     assert!(ending.metadata.deletion_timestamp.is_some());
     assert_eq!(ending.metadata.deletion_grace_period_seconds, Some(30));
     let uid = ending.uid().unwrap();
-    let wrong = kube
-        .confirm_pod_deletion("default", "a", "other")
-        .await
-        .unwrap_err();
+    let wrong = kube.confirm_pod_deletion("default", "a", "other").await.unwrap_err();
     assert_eq!(wrong.code, 409);
-    kube.confirm_pod_deletion("default", "a", &uid)
-        .await
-        .unwrap();
+    kube.confirm_pod_deletion("default", "a", &uid).await.unwrap();
     assert_eq!(kube.get("pods", "default", "a"), None);
 }
 
@@ -145,17 +123,9 @@ async fn a_second_delete_only_shortens_the_grace_period() {
     kube.create(pod_on("a", "n1")).await.unwrap();
     let api = pods(&kube);
     for (asked, expected) in [(20, 20), (25, 20), (5, 5)] {
-        let params = DeleteParams {
-            grace_period_seconds: Some(asked),
-            ..Default::default()
-        };
+        let params = DeleteParams { grace_period_seconds: Some(asked), ..Default::default() };
         api.delete("a", &params).await.unwrap();
-        let grace = api
-            .get("a")
-            .await
-            .unwrap()
-            .metadata
-            .deletion_grace_period_seconds;
+        let grace = api.get("a").await.unwrap().metadata.deletion_grace_period_seconds;
         assert_eq!(grace, Some(expected), "after asking for {asked}");
     }
 }
@@ -165,20 +135,13 @@ async fn forced_unbound_and_finished_pods_go_at_once() {
     let kube = start().await;
     let api = pods(&kube);
     kube.create(pod("unbound")).await.unwrap();
-    api.delete("unbound", &DeleteParams::default())
-        .await
-        .unwrap();
+    api.delete("unbound", &DeleteParams::default()).await.unwrap();
     let mut finished = pod_on("finished", "n1");
     finished["status"] = json!({"phase": "Succeeded"});
     kube.create(finished).await.unwrap();
-    api.delete("finished", &DeleteParams::default())
-        .await
-        .unwrap();
+    api.delete("finished", &DeleteParams::default()).await.unwrap();
     kube.create(pod_on("forced", "n1")).await.unwrap();
-    let force = DeleteParams {
-        grace_period_seconds: Some(0),
-        ..Default::default()
-    };
+    let force = DeleteParams { grace_period_seconds: Some(0), ..Default::default() };
     api.delete("forced", &force).await.unwrap();
     assert_eq!(kube.list("pods"), Vec::<Value>::new());
 }

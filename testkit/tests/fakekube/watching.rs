@@ -17,11 +17,7 @@ use super::{config_map, config_maps, pod, soon, start};
 type Watch = Pin<Box<dyn Stream<Item = Result<WatchEvent<ConfigMap>, kube::Error>> + Send>>;
 
 async fn raw_watch(kube: &FakeKube, params: WatchParams, from: &str) -> Watch {
-    config_maps(kube)
-        .watch(&params, from)
-        .await
-        .unwrap()
-        .boxed()
+    config_maps(kube).watch(&params, from).await.unwrap().boxed()
 }
 
 async fn next(watch: &mut Watch) -> WatchEvent<ConfigMap> {
@@ -46,9 +42,7 @@ async fn a_watch_from_a_version_shows_what_came_after_it() {
     let from = first["metadata"]["resourceVersion"].as_str().unwrap();
     let mut watch = raw_watch(&kube, WatchParams::default().disable_bookmarks(), from).await;
     assert_eq!(describe(&next(&mut watch).await), "added b");
-    kube.patch("configmaps", "default", "a", json!({"data": {"k": "2"}}))
-        .await
-        .unwrap();
+    kube.patch("configmaps", "default", "a", json!({"data": {"k": "2"}})).await.unwrap();
     assert_eq!(describe(&next(&mut watch).await), "modified a");
     kube.delete("configmaps", "default", "a").await.unwrap();
     assert_eq!(describe(&next(&mut watch).await), "deleted a");
@@ -64,26 +58,18 @@ async fn an_object_that_stops_matching_is_deleted_for_the_watch() {
     let mut watch = raw_watch(&kube, params, "0").await;
     assert_eq!(describe(&next(&mut watch).await), "added a");
     let labels = json!({"metadata": {"labels": {"on": "no"}}});
-    kube.patch("configmaps", "default", "a", labels)
-        .await
-        .unwrap();
+    kube.patch("configmaps", "default", "a", labels).await.unwrap();
     assert_eq!(describe(&next(&mut watch).await), "deleted a");
 }
 
 #[tokio::test]
 async fn bookmarks_carry_the_newest_version_of_the_store() {
-    let settings = Settings {
-        bookmark_interval: Duration::from_millis(5),
-        ..Settings::default()
-    };
+    let settings = Settings { bookmark_interval: Duration::from_millis(5), ..Settings::default() };
     let kube = FakeKube::start_with(settings).await.unwrap();
     let mut watch = raw_watch(&kube, WatchParams::default(), "0").await;
     kube.create(pod("unrelated")).await.unwrap();
     let wanted = format!("bookmark {}", kube.revision());
-    soon("a bookmark", async {
-        while describe(&next(&mut watch).await) != wanted {}
-    })
-    .await;
+    soon("a bookmark", async { while describe(&next(&mut watch).await) != wanted {} }).await;
 }
 
 #[tokio::test]
@@ -107,16 +93,9 @@ async fn a_watch_from_a_compacted_version_gets_410_in_the_stream() {
 
 #[tokio::test]
 async fn the_history_forgets_beyond_its_size() {
-    let kube = FakeKube::start_with(Settings {
-        history: 3,
-        ..Settings::default()
-    })
-    .await
-    .unwrap();
+    let kube = FakeKube::start_with(Settings { history: 3, ..Settings::default() }).await.unwrap();
     for i in 0..5 {
-        kube.create(config_map(&format!("c{i}"), "1"))
-            .await
-            .unwrap();
+        kube.create(config_map(&format!("c{i}"), "1")).await.unwrap();
     }
     let newest = kube.revision();
     let mut recent = raw_watch(&kube, WatchParams::default(), &(newest - 3).to_string()).await;
@@ -186,11 +165,7 @@ async fn kubes_watcher_goes_on_after_its_watch_is_closed() {
         kube.end_watches(WatchEnd::Closed);
     })
     .await;
-    assert_eq!(
-        seen,
-        ["deleted a"],
-        "it resumes where it was, without a new list"
-    );
+    assert_eq!(seen, ["deleted a"], "it resumes where it was, without a new list");
 }
 
 #[tokio::test]
@@ -258,9 +233,6 @@ async fn changes_are_seen_in_process_in_order() {
     kube.delete("configmaps", "default", "a").await.unwrap();
     let first = soon("a change", changes.next()).await.unwrap();
     let second = soon("a change", changes.next()).await.unwrap();
-    assert_eq!(
-        (first.kind, second.kind),
-        (ChangeKind::Added, ChangeKind::Deleted)
-    );
+    assert_eq!((first.kind, second.kind), (ChangeKind::Added, ChangeKind::Deleted));
     assert_eq!(first.resource, "configmaps");
 }

@@ -20,7 +20,7 @@ struct Chaos {
     pods: Vec<(PodHandle, Option<u32>)>,
     replicas: usize,
     killed: usize,
-    refused: usize,
+    refused: Vec<String>,
     started: usize,
     actions: Vec<String>,
 }
@@ -44,7 +44,7 @@ async fn two_hundred_kills_lose_no_client_and_never_over_commit() {
         pods: Vec::new(),
         replicas: 2,
         killed: 0,
-        refused: 0,
+        refused: Vec::new(),
         started: 0,
         actions: Vec::new(),
     };
@@ -56,8 +56,11 @@ async fn two_hundred_kills_lose_no_client_and_never_over_commit() {
     chaos.settle().await;
     println!(
         "seed {seed}: {} kills, {} clients started, {} requests refused",
-        chaos.killed, chaos.started, chaos.refused
+        chaos.killed, chaos.started, chaos.refused.len()
     );
+    for message in &chaos.refused {
+        println!("refused: {message}");
+    }
     assert!(
         chaos.started > 20,
         "too few clients for the test to mean anything: {}",
@@ -96,10 +99,21 @@ impl Chaos {
             return;
         }
         let units = if self.random.u8(0..4) == 0 { 2 } else { 1 };
+        // What a scheduler would look at; it may be out of date by the time of admission.
+        let free = self.node.kubelet().allocatable(GPU).saturating_sub(self.wanted());
+        if free < units {
+            return;
+        }
         let name = format!("client-{}", self.actions.len());
         self.note(format!("add {name} with {units}"));
         let pod = self.node.kubelet().admit(client(&name, units, "64Mi"));
         self.pods.push((pod, None));
+    }
+
+    /// Units that pods of this node ask for.
+    fn wanted(&self) -> usize {
+        let limits = |pod: &PodHandle| pod.spec().containers[0].limits[GPU];
+        self.pods.iter().map(|(pod, _)| limits(pod)).sum()
     }
 
     fn remove(&mut self) {
@@ -195,7 +209,7 @@ impl Chaos {
                     "{status:?} {}",
                     self.story()
                 );
-                self.refused += 1;
+                self.refused.push(status.message.unwrap_or_default());
                 continue;
             }
             let name = &pod.spec().name;
