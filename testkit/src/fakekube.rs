@@ -121,18 +121,15 @@ impl FakeKube {
             }
         });
         tokio::spawn(async move {
-            let served = axum::serve(listener, router)
-                .with_graceful_shutdown(stop.cancelled_owned())
-                .await;
+            let served =
+                axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
             if let Err(error) = served {
                 tracing::error!(%error, "the fake API server ended");
             }
         });
         let kube = Self { cluster, address };
         for namespace in NAMESPACES {
-            kube.create_namespace(namespace)
-                .await
-                .map_err(io::Error::other)?;
+            kube.create_namespace(namespace).await.map_err(io::Error::other)?;
         }
         Ok(kube)
     }

@@ -38,10 +38,7 @@ impl Asked {
     }
 
     pub(crate) fn header(&self, name: header::HeaderName) -> &str {
-        self.headers
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
     pub(crate) fn form(&self) -> Form {
@@ -72,11 +69,7 @@ impl Asked {
     }
 
     pub(crate) fn delete_options(&self) -> Result<DeleteOptions, ApiError> {
-        let body = if self.body.is_empty() {
-            Value::Null
-        } else {
-            self.json()?
-        };
+        let body = if self.body.is_empty() { Value::Null } else { self.json()? };
         let mut options = DeleteOptions::from_body(&body);
         if let Some(grace) = self.query.number("gracePeriodSeconds")? {
             options.grace_seconds = Some(i64::try_from(grace).unwrap_or(i64::MAX));

@@ -117,10 +117,7 @@ impl Cluster {
     }
 
     fn find(&self, wanted: impl Fn(&ResourceType) -> bool) -> Option<Arc<ResourceType>> {
-        lock(&self.resources)
-            .iter()
-            .find(|r| wanted(r))
-            .map(Arc::clone)
+        lock(&self.resources).iter().find(|r| wanted(r)).map(Arc::clone)
     }
 
     pub(crate) fn set_admission(&self, hook: Arc<dyn Admission>) {

@@ -16,9 +16,7 @@ pub(crate) fn fill(resource: &ResourceType, object: &mut Object) {
         let name = object.name().to_owned();
         let labels = as_map(object.metadata_mut().entry("labels").or_insert(Value::Null));
         labels.insert("kubernetes.io/metadata.name".to_owned(), name.into());
-        object
-            .fields_mut()
-            .insert("status".to_owned(), json!({"phase": "Active"}));
+        object.fields_mut().insert("status".to_owned(), json!({"phase": "Active"}));
     } else if resource.group == "apps" {
         workload(resource, object);
     }
@@ -26,21 +24,12 @@ pub(crate) fn fill(resource: &ResourceType, object: &mut Object) {
 
 fn workload(resource: &ResourceType, object: &mut Object) {
     match resource.plural.as_str() {
-        "daemonsets" => rollout(
-            object,
-            "updateStrategy",
-            &json!({"maxUnavailable": 1, "maxSurge": 0}),
-        ),
+        "daemonsets" => {
+            rollout(object, "updateStrategy", &json!({"maxUnavailable": 1, "maxSurge": 0}))
+        }
         "deployments" => {
-            object
-                .section_mut("spec")
-                .entry("replicas")
-                .or_insert(json!(1));
-            rollout(
-                object,
-                "strategy",
-                &json!({"maxUnavailable": "25%", "maxSurge": "25%"}),
-            );
+            object.section_mut("spec").entry("replicas").or_insert(json!(1));
+            rollout(object, "strategy", &json!({"maxUnavailable": "25%", "maxSurge": "25%"}));
         }
         _ => {}
     }
@@ -49,8 +38,7 @@ fn workload(resource: &ResourceType, object: &mut Object) {
 fn rollout(object: &mut Object, strategy: &str, rolling: &Value) {
     let spec = object.section_mut("spec");
     spec.entry("revisionHistoryLimit").or_insert(json!(10));
-    spec.entry(strategy)
-        .or_insert(json!({"type": "RollingUpdate", "rollingUpdate": rolling}));
+    spec.entry(strategy).or_insert(json!({"type": "RollingUpdate", "rollingUpdate": rolling}));
 }
 
 fn pod(object: &mut Object) {
@@ -77,23 +65,17 @@ fn pod(object: &mut Object) {
 
 fn container(container: &mut Value) {
     let fields = as_map(container);
-    let tagged = fields
-        .get("image")
-        .and_then(Value::as_str)
-        .is_some_and(|image| {
-            image.contains('@')
-                || image.rsplit('/').next().is_some_and(|last| {
-                    last.split_once(':').is_some_and(|(_, tag)| tag != "latest")
-                })
-        });
+    let tagged = fields.get("image").and_then(Value::as_str).is_some_and(|image| {
+        image.contains('@')
+            || image
+                .rsplit('/')
+                .next()
+                .is_some_and(|last| last.split_once(':').is_some_and(|(_, tag)| tag != "latest"))
+    });
     let policy = if tagged { "IfNotPresent" } else { "Always" };
     fields.entry("imagePullPolicy").or_insert(json!(policy));
-    fields
-        .entry("terminationMessagePath")
-        .or_insert(json!("/dev/termination-log"));
-    fields
-        .entry("terminationMessagePolicy")
-        .or_insert(json!("File"));
+    fields.entry("terminationMessagePath").or_insert(json!("/dev/termination-log"));
+    fields.entry("terminationMessagePolicy").or_insert(json!("File"));
     let resources = as_map(fields.entry("resources").or_insert(Value::Null));
     // Limits without requests are requests too: extended resources are always written so.
     if let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() {
@@ -106,11 +88,7 @@ fn container(container: &mut Value) {
 
 fn qos_class(spec: &Map<String, Value>) -> &'static str {
     let amounts = |container: &Value, side: &str| {
-        let of = |name: &str| {
-            container
-                .pointer(&format!("/resources/{side}/{name}"))
-                .cloned()
-        };
+        let of = |name: &str| container.pointer(&format!("/resources/{side}/{name}")).cloned();
         (of("cpu"), of("memory"))
     };
     let containers: Vec<&Value> = ["containers", "initContainers"]
@@ -129,9 +107,5 @@ fn qos_class(spec: &Map<String, Value>) -> &'static str {
         let limits = amounts(c, "limits");
         limits.0.is_some() && limits.1.is_some() && limits == amounts(c, "requests")
     });
-    if guaranteed {
-        "Guaranteed"
-    } else {
-        "Burstable"
-    }
+    if guaranteed { "Guaranteed" } else { "Burstable" }
 }

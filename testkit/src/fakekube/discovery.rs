@@ -51,24 +51,15 @@ fn version() -> Value {
 }
 
 fn groups(resources: &[Arc<ResourceType>]) -> Value {
-    let names: BTreeSet<&str> = resources
-        .iter()
-        .map(|r| r.group.as_str())
-        .filter(|group| !group.is_empty())
-        .collect();
-    let groups: Vec<Value> = names
-        .iter()
-        .filter_map(|name| group(resources, name))
-        .collect();
+    let names: BTreeSet<&str> =
+        resources.iter().map(|r| r.group.as_str()).filter(|group| !group.is_empty()).collect();
+    let groups: Vec<Value> = names.iter().filter_map(|name| group(resources, name)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 fn group(resources: &[Arc<ResourceType>], name: &str) -> Option<Value> {
-    let versions: BTreeSet<&str> = resources
-        .iter()
-        .filter(|r| r.group == name)
-        .map(|r| r.version.as_str())
-        .collect();
+    let versions: BTreeSet<&str> =
+        resources.iter().filter(|r| r.group == name).map(|r| r.version.as_str()).collect();
     let form =
         |version: &str| json!({"groupVersion": format!("{name}/{version}"), "version": version});
     let preferred = form(versions.iter().next()?);
@@ -109,10 +100,9 @@ fn entries(resource: &ResourceType) -> Vec<Value> {
             "create", "delete", "deletecollection", "get", "list", "patch", "update", "watch",
         ],
     });
-    for (field, names) in [
-        ("shortNames", &resource.short_names),
-        ("categories", &resource.categories),
-    ] {
+    for (field, names) in
+        [("shortNames", &resource.short_names), ("categories", &resource.categories)]
+    {
         if let (Some(fields), false) = (main.as_object_mut(), names.is_empty()) {
             fields.insert(field.to_owned(), names.clone().into());
         }

@@ -24,12 +24,7 @@ pub struct ApiError {
 impl ApiError {
     /// A refusal without details.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            reason,
-            message: message.into(),
-            details: Value::Null,
-        }
+        Self { code, reason, message: message.into(), details: Value::Null }
     }
 
     /// The refusal that a bare HTTP code stands for, as injected faults need it.
@@ -47,11 +42,7 @@ impl ApiError {
             504 => "Timeout",
             _ => "InternalError",
         };
-        Self::new(
-            code,
-            reason,
-            format!("injected fault: answered with {code}"),
-        )
+        Self::new(code, reason, format!("injected fault: answered with {code}"))
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -59,11 +50,7 @@ impl ApiError {
     }
 
     pub(crate) fn path_not_found() -> Self {
-        Self::new(
-            404,
-            "NotFound",
-            "the server could not find the requested resource",
-        )
+        Self::new(404, "NotFound", "the server could not find the requested resource")
     }
 
     pub(crate) fn method_not_allowed() -> Self {
@@ -81,12 +68,8 @@ impl ApiError {
 
     pub(crate) fn already_exists(resource: &ResourceType, name: &str) -> Self {
         let what = resource.qualified();
-        Self::new(
-            409,
-            "AlreadyExists",
-            format!("{what} \"{name}\" already exists"),
-        )
-        .about(resource, name)
+        Self::new(409, "AlreadyExists", format!("{what} \"{name}\" already exists"))
+            .about(resource, name)
     }
 
     pub(crate) fn conflict(resource: &ResourceType, name: &str, why: &str) -> Self {
@@ -110,12 +93,9 @@ impl ApiError {
 
     pub(crate) fn invalid(resource: &ResourceType, name: &str, field: &str, why: &str) -> Self {
         let kind = &resource.kind;
-        let mut error = Self::new(
-            422,
-            "Invalid",
-            format!("{kind} \"{name}\" is invalid: {field}: {why}"),
-        )
-        .about(resource, name);
+        let mut error =
+            Self::new(422, "Invalid", format!("{kind} \"{name}\" is invalid: {field}: {why}"))
+                .about(resource, name);
         if let Some(details) = error.details.as_object_mut() {
             details.insert(
                 "causes".to_owned(),

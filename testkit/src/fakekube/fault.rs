@@ -127,11 +127,7 @@ pub(crate) struct Outcome {
 impl Faults {
     /// Adds a fault. Several may hit one request: delays add up, the first refusal wins.
     pub fn inject(&self, times: Times, matching: Matching, effect: Effect) {
-        lock(&self.rules).push(Rule {
-            matching,
-            effect,
-            times,
-        });
+        lock(&self.rules).push(Rule { matching, effect, times });
     }
 
     /// The next `count` requests of any kind fail with `code`.
@@ -141,11 +137,7 @@ impl Faults {
 
     /// The next `count` requests get 429 with `Retry-After`.
     pub fn throttle_next(&self, count: usize, retry_after_seconds: u32) {
-        self.inject(
-            Times::Next(count),
-            Matching::any(),
-            Effect::Throttle(retry_after_seconds),
-        );
+        self.inject(Times::Next(count), Matching::any(), Effect::Throttle(retry_after_seconds));
     }
 
     /// Every request takes this much longer.

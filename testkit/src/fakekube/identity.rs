@@ -21,10 +21,7 @@ pub(crate) fn suffix() -> String {
         .collect::<Vec<_>>()
         .chunks(2)
         .filter_map(|pair| {
-            let sum = pair
-                .iter()
-                .map(|byte| usize::from(*byte))
-                .fold(0, |a, b| a * 31 + b);
+            let sum = pair.iter().map(|byte| usize::from(*byte)).fold(0, |a, b| a * 31 + b);
             ALPHABET.get(sum % ALPHABET.len())
         })
         .map(|byte| char::from(*byte))
@@ -39,9 +36,7 @@ pub(crate) fn timestamp() -> String {
 /// A moment some seconds from now.
 pub(crate) fn timestamp_in(seconds: i64) -> String {
     let now = Timestamp::now().as_second().saturating_add(seconds);
-    Timestamp::from_second(now)
-        .unwrap_or(Timestamp::MAX)
-        .to_string()
+    Timestamp::from_second(now).unwrap_or(Timestamp::MAX).to_string()
 }
 
 /// Seconds since a timestamp, if it is one; never negative.

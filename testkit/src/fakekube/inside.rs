@@ -35,8 +35,7 @@ impl FakeKube {
             return Ok(to_served(&resource, &made));
         };
         let target = Target::new(&resource, namespace, made.name());
-        self.merge_into(&target, Part::Status, &json!({"status": status}))
-            .await
+        self.merge_into(&target, Part::Status, &json!({"status": status})).await
     }
 
     /// An object by its plural resource name, such as `pods` or `daemonsets`; the namespace is
@@ -52,23 +51,13 @@ impl FakeKube {
         let Some(resource) = self.cluster.resource_of_plural(plural) else {
             return Vec::new();
         };
-        let objects = self
-            .cluster
-            .read(|store| store.list(&resource.storage(), None));
-        objects
-            .iter()
-            .map(|object| to_served(&resource, object))
-            .collect()
+        let objects = self.cluster.read(|store| store.list(&resource.storage(), None));
+        objects.iter().map(|object| to_served(&resource, object)).collect()
     }
 
     /// The whole state, for looking at a failed test.
     pub fn objects(&self) -> Vec<Value> {
-        self.cluster.read(|store| {
-            store
-                .all()
-                .map(|(_, object)| object.value().clone())
-                .collect()
-        })
+        self.cluster.read(|store| store.all().map(|(_, object)| object.value().clone()).collect())
     }
 
     /// Merges a strategic merge patch into an object, status excluded.
@@ -79,8 +68,7 @@ impl FakeKube {
         name: &str,
         patch: Value,
     ) -> Result<Value, ApiError> {
-        self.merge_into(&self.target(plural, namespace, name)?, Part::Main, &patch)
-            .await
+        self.merge_into(&self.target(plural, namespace, name)?, Part::Main, &patch).await
     }
 
     /// Merges a strategic merge patch into an object's status.
@@ -92,8 +80,7 @@ impl FakeKube {
         status: Value,
     ) -> Result<Value, ApiError> {
         let target = self.target(plural, namespace, name)?;
-        self.merge_into(&target, Part::Status, &json!({"status": status}))
-            .await
+        self.merge_into(&target, Part::Status, &json!({"status": status})).await
     }
 
     /// Sets a label of a node.
@@ -103,30 +90,17 @@ impl FakeKube {
         label: &str,
         value: &str,
     ) -> Result<Value, ApiError> {
-        self.patch(
-            "nodes",
-            "",
-            node,
-            json!({"metadata": {"labels": {label: value}}}),
-        )
-        .await
+        self.patch("nodes", "", node, json!({"metadata": {"labels": {label: value}}})).await
     }
 
     /// Removes a label of a node.
     pub async fn remove_node_label(&self, node: &str, label: &str) -> Result<Value, ApiError> {
-        self.patch(
-            "nodes",
-            "",
-            node,
-            json!({"metadata": {"labels": {label: null}}}),
-        )
-        .await
+        self.patch("nodes", "", node, json!({"metadata": {"labels": {label: null}}})).await
     }
 
     /// Deletes an object as a client would: a pod on a node only starts to terminate.
     pub async fn delete(&self, plural: &str, namespace: &str, name: &str) -> Result<(), ApiError> {
-        self.delete_with(plural, namespace, name, DeleteOptions::default())
-            .await
+        self.delete_with(plural, namespace, name, DeleteOptions::default()).await
     }
 
     /// Removes a pod's object as the kubelet does once its containers are gone.
@@ -148,15 +122,10 @@ impl FakeKube {
     pub fn events_of(&self, kind: &str, name: &str) -> Vec<Value> {
         let about = |event: &Value, field: &str| {
             let pointer = format!("/involvedObject/{field}");
-            event
-                .pointer(&pointer)
-                .and_then(Value::as_str)
-                .map(str::to_owned)
+            event.pointer(&pointer).and_then(Value::as_str).map(str::to_owned)
         };
         let version = |event: &Value| -> u64 {
-            let text = event
-                .pointer("/metadata/resourceVersion")
-                .and_then(Value::as_str);
+            let text = event.pointer("/metadata/resourceVersion").and_then(Value::as_str);
             text.and_then(|text| text.parse().ok()).unwrap_or(0)
         };
         let mut events = self.list("events");
@@ -172,9 +141,7 @@ impl FakeKube {
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         let resource = self.resource_of(&namespace)?;
-        write::create(&self.cluster, &resource, None, namespace, Keep::Store)
-            .await
-            .map(|_| ())
+        write::create(&self.cluster, &resource, None, namespace, Keep::Store).await.map(|_| ())
     }
 
     async fn ensure_namespace(&self, name: &str) -> Result<(), ApiError> {
@@ -192,9 +159,7 @@ impl FakeKube {
         options: DeleteOptions,
     ) -> Result<(), ApiError> {
         let target = self.target(plural, namespace, name)?;
-        write::delete(&self.cluster, &target, &options, Keep::Store)
-            .await
-            .map(|_| ())
+        write::delete(&self.cluster, &target, &options, Keep::Store).await.map(|_| ())
     }
 
     async fn merge_into(
@@ -214,22 +179,16 @@ impl FakeKube {
     }
 
     fn target(&self, plural: &str, namespace: &str, name: &str) -> Result<Target, ApiError> {
-        let resource = self
-            .cluster
-            .resource_of_plural(plural)
-            .ok_or_else(ApiError::path_not_found)?;
+        let resource =
+            self.cluster.resource_of_plural(plural).ok_or_else(ApiError::path_not_found)?;
         Ok(Target::new(&resource, Some(namespace), name))
     }
 
     fn resource_of(&self, value: &Value) -> Result<Arc<ResourceType>, ApiError> {
         let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
         let (api_version, kind) = (text("apiVersion"), text("kind"));
-        self.cluster
-            .resource_of_kind(api_version, kind)
-            .ok_or_else(|| {
-                ApiError::bad_request(format!(
-                    "no kind `{kind}` in version `{api_version}` is known"
-                ))
-            })
+        self.cluster.resource_of_kind(api_version, kind).ok_or_else(|| {
+            ApiError::bad_request(format!("no kind `{kind}` in version `{api_version}` is known"))
+        })
     }
 }

@@ -53,30 +53,11 @@ fn kind(line: &str) -> Option<ResourceType> {
         version: version.to_owned(),
         plural: plural.to_owned(),
         kind: kind.to_owned(),
-        scope: if has("cluster") {
-            Scope::Cluster
-        } else {
-            Scope::Namespaced
-        },
-        short_names: Some(short.to_owned())
-            .filter(|s| s != "-")
-            .into_iter()
-            .collect(),
-        categories: if has("all") {
-            vec!["all".to_owned()]
-        } else {
-            Vec::new()
-        },
-        status: if has("status") {
-            StatusRule::MetadataWritable
-        } else {
-            StatusRule::Absent
-        },
-        generation: if has("generation") {
-            Generation::Tracked
-        } else {
-            Generation::Untracked
-        },
+        scope: if has("cluster") { Scope::Cluster } else { Scope::Namespaced },
+        short_names: Some(short.to_owned()).filter(|s| s != "-").into_iter().collect(),
+        categories: if has("all") { vec!["all".to_owned()] } else { Vec::new() },
+        status: if has("status") { StatusRule::MetadataWritable } else { StatusRule::Absent },
+        generation: if has("generation") { Generation::Tracked } else { Generation::Untracked },
         origin: Origin::BuiltIn,
     })
 }

@@ -69,11 +69,9 @@ pub(crate) fn deletion(
     if grace == 0 && !current.has_finalizers() {
         return Deletion::Remove;
     }
-    let already = current.is_terminating().then(|| {
-        current
-            .number("/metadata/deletionGracePeriodSeconds")
-            .unwrap_or(0)
-    });
+    let already = current
+        .is_terminating()
+        .then(|| current.number("/metadata/deletionGracePeriodSeconds").unwrap_or(0));
     // A second request can only shorten the time.
     if already.is_some_and(|already| already <= grace) {
         return Deletion::Pending;
@@ -88,19 +86,14 @@ pub(crate) fn deletion(
 pub(crate) fn is_finished(object: &Object) -> bool {
     object.is_terminating()
         && !object.has_finalizers()
-        && object
-            .number("/metadata/deletionGracePeriodSeconds")
-            .unwrap_or(0)
-            == 0
+        && object.number("/metadata/deletionGracePeriodSeconds").unwrap_or(0) == 0
 }
 
 fn grace_seconds(resource: &ResourceType, current: &Object, options: &DeleteOptions) -> i64 {
     if !resource.is_core("pods") {
         return 0;
     }
-    let on_a_node = current
-        .text("/spec/nodeName")
-        .is_some_and(|node| !node.is_empty());
+    let on_a_node = current.text("/spec/nodeName").is_some_and(|node| !node.is_empty());
     let ended = matches!(current.text("/status/phase"), Some("Succeeded" | "Failed"));
     if !on_a_node || ended {
         return 0;

@@ -43,22 +43,14 @@ impl Selection {
 
     /// Whether a change is to an object of this kind and namespace, selected or not.
     pub(crate) fn concerns(&self, change: &Change) -> bool {
-        in_scope(
-            &change.key,
-            &self.resource.storage(),
-            self.namespace.as_deref(),
-        )
+        in_scope(&change.key, &self.resource.storage(), self.namespace.as_deref())
     }
 
     /// The selected objects now, with the version of that moment.
     pub(crate) fn now(&self, cluster: &Cluster) -> (u64, Vec<Arc<Object>>) {
         let storage = self.resource.storage();
-        let (revision, mut objects) = cluster.read(|store| {
-            (
-                store.revision(),
-                store.list(&storage, self.namespace.as_deref()),
-            )
-        });
+        let (revision, mut objects) = cluster
+            .read(|store| (store.revision(), store.list(&storage, self.namespace.as_deref())));
         objects.retain(|object| self.matches(object));
         (revision, objects)
     }
@@ -98,26 +90,14 @@ pub(crate) fn page(
     let limit = query.number("limit")?.unwrap_or(0);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     if limit == 0 || objects.len() <= limit {
-        return Ok(Page {
-            revision,
-            objects,
-            next: None,
-            remaining: None,
-        });
+        return Ok(Page { revision, objects, next: None, remaining: None });
     }
     let remaining = objects.len() - limit;
     let page: Vec<_> = objects.into_iter().take(limit).collect();
-    let next = page
-        .last()
-        .map(|last| format!("{revision}.{}/{}", last.namespace(), last.name()));
+    let next = page.last().map(|last| format!("{revision}.{}/{}", last.namespace(), last.name()));
     // The real server doesn't count behind a selector either.
     let remaining = selection.is_whole().then_some(remaining);
-    Ok(Page {
-        revision,
-        objects: page,
-        next,
-        remaining,
-    })
+    Ok(Page { revision, objects: page, next, remaining })
 }
 
 type Snapshot = (u64, Vec<Arc<Object>>);

@@ -49,10 +49,7 @@ pub(crate) async fn bind(
         if keep == Keep::DryRun {
             break;
         }
-        if cluster
-            .commit(&target.key(), Write::Replace(pod.revision(), bound))
-            .is_ok()
-        {
+        if cluster.commit(&target.key(), Write::Replace(pod.revision(), bound)).is_ok() {
             break;
         }
     }
@@ -67,10 +64,7 @@ pub(crate) async fn evict(
     keep: Keep,
 ) -> Result<Value, ApiError> {
     let eviction = posted(cluster, target, "eviction", body).await?;
-    let options = eviction
-        .value()
-        .get("deleteOptions")
-        .unwrap_or(&Value::Null);
+    let options = eviction.value().get("deleteOptions").unwrap_or(&Value::Null);
     write::delete_admitted(cluster, target, &DeleteOptions::from_body(options), keep)?;
     Ok(success(201, Value::Null))
 }
@@ -134,17 +128,12 @@ async fn posted(
 fn may_bind(pod: &Object) -> Result<(), String> {
     let name = pod.name();
     if pod.is_terminating() {
-        return Err(format!(
-            "pod {name} is being deleted, cannot be assigned to a host"
-        ));
+        return Err(format!("pod {name} is being deleted, cannot be assigned to a host"));
     }
     if let Some(node) = pod.text("/spec/nodeName").filter(|node| !node.is_empty()) {
         return Err(format!("pod {name} is already assigned to node \"{node}\""));
     }
-    let gates = pod
-        .value()
-        .pointer("/spec/schedulingGates")
-        .and_then(Value::as_array);
+    let gates = pod.value().pointer("/spec/schedulingGates").and_then(Value::as_array);
     if gates.is_some_and(|gates| !gates.is_empty()) {
         return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
@@ -153,17 +142,10 @@ fn may_bind(pod: &Object) -> Result<(), String> {
 
 fn bound(pod: &Object, node: &str, binding: &Object) -> Object {
     let mut next = pod.clone();
-    next.section_mut("spec")
-        .insert("nodeName".to_owned(), node.into());
-    let added = binding
-        .value()
-        .pointer("/metadata/annotations")
-        .and_then(Value::as_object);
+    next.section_mut("spec").insert("nodeName".to_owned(), node.into());
+    let added = binding.value().pointer("/metadata/annotations").and_then(Value::as_object);
     if let Some(added) = added {
-        let annotations = next
-            .metadata_mut()
-            .entry("annotations")
-            .or_insert(Value::Null);
+        let annotations = next.metadata_mut().entry("annotations").or_insert(Value::Null);
         as_map(annotations).extend(added.clone());
     }
     scheduled(next.section_mut("status"));
@@ -186,10 +168,8 @@ fn scheduled(status: &mut Map<String, Value>) {
 
 fn binding_conflict(target: &Target, why: &str) -> ApiError {
     let mut error = ApiError::conflict(&target.resource, &target.name, why);
-    error.message = format!(
-        "Operation cannot be fulfilled on pods/binding \"{}\": {why}",
-        target.name
-    );
+    error.message =
+        format!("Operation cannot be fulfilled on pods/binding \"{}\": {why}", target.name);
     error
 }
 

@@ -19,10 +19,7 @@ impl Query {
 
     /// A parameter that is present and not empty.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
-        self.0
-            .get(name)
-            .map(String::as_str)
-            .filter(|text| !text.is_empty())
+        self.0.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
 
     pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {

@@ -45,10 +45,7 @@ impl Form {
             .split(',')
             .find_map(|clause| {
                 let mut parts = clause.split(';').map(str::trim);
-                if !matches!(
-                    parts.next(),
-                    Some("application/json" | "application/*" | "*/*")
-                ) {
+                if !matches!(parts.next(), Some("application/json" | "application/*" | "*/*")) {
                     return None;
                 }
                 let parts: Vec<&str> = parts.collect();
@@ -74,9 +71,7 @@ impl Form {
             Self::Metadata => partial(object),
             Self::Table(include) => {
                 let meta = json!({"resourceVersion": object.version_text()});
-                table::table(resource, &meta, &[object], |o| {
-                    included(include, resource, o)
-                })
+                table::table(resource, &meta, &[object], |o| included(include, resource, o))
             }
         }
     }
@@ -86,11 +81,8 @@ impl Form {
         let metadata = list_metadata(page);
         match self {
             Self::Whole => {
-                let items: Vec<Value> = page
-                    .objects
-                    .iter()
-                    .map(|object| item(resource, object))
-                    .collect();
+                let items: Vec<Value> =
+                    page.objects.iter().map(|object| item(resource, object)).collect();
                 json!({
                     "kind": format!("{}List", resource.kind),
                     "apiVersion": resource.api_version(),
@@ -109,9 +101,7 @@ impl Form {
             }
             Self::Table(include) => {
                 let objects: Vec<&Object> = page.objects.iter().map(AsRef::as_ref).collect();
-                table::table(resource, &metadata, &objects, |o| {
-                    included(include, resource, o)
-                })
+                table::table(resource, &metadata, &objects, |o| included(include, resource, o))
             }
         }
     }
@@ -131,10 +121,7 @@ impl Form {
 
 fn list_metadata(page: &Page) -> Value {
     let mut metadata = serde_json::Map::new();
-    metadata.insert(
-        "resourceVersion".to_owned(),
-        page.revision.to_string().into(),
-    );
+    metadata.insert("resourceVersion".to_owned(), page.revision.to_string().into());
     if let Some(next) = &page.next {
         metadata.insert("continue".to_owned(), next.clone().into());
     }

@@ -103,11 +103,7 @@ impl ResourceType {
 
     /// Where objects are kept: events of both API groups are the same objects.
     pub(crate) fn storage(&self) -> String {
-        if self.is_new_style_event() {
-            "events".to_owned()
-        } else {
-            self.qualified()
-        }
+        if self.is_new_style_event() { "events".to_owned() } else { self.qualified() }
     }
 
     pub(crate) fn is_new_style_event(&self) -> bool {

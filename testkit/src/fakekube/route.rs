@@ -35,9 +35,8 @@ impl Route {
             [plural, name, subresource] => (plural, Some(*name), Some(*subresource)),
             _ => return Err(ApiError::path_not_found()),
         };
-        let resource = cluster
-            .resource(&api_version, plural)
-            .ok_or_else(ApiError::path_not_found)?;
+        let resource =
+            cluster.resource(&api_version, plural).ok_or_else(ApiError::path_not_found)?;
         let namespaced = resource.scope == Scope::Namespaced;
         if (namespaced && name.is_some() && namespace.is_none())
             || (!namespaced && namespace.is_some())

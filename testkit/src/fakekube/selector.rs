@@ -103,10 +103,7 @@ fn requirement(text: &str) -> Result<Requirement, ApiError> {
         if key.is_empty() || key.contains([' ', '(', ')', '!', '=']) {
             return Err(unparsable(text));
         }
-        Ok(Requirement {
-            key: key.to_owned(),
-            test,
-        })
+        Ok(Requirement { key: key.to_owned(), test })
     };
     if let Some(key) = text.strip_prefix('!') {
         return of(key, Test::Absent);
@@ -164,11 +161,7 @@ fn field_test(resource: &ResourceType, text: &str) -> Result<FieldTest, ApiError
             resource.qualified()
         ))
     })?;
-    Ok(FieldTest {
-        pointer,
-        value: value.trim().to_owned(),
-        relation,
-    })
+    Ok(FieldTest { pointer, value: value.trim().to_owned(), relation })
 }
 
 /// Where the value of a field label is found in the stored form, if the kind supports the label.
@@ -253,11 +246,7 @@ mod tests {
     #[test]
     fn a_broken_selector_is_a_bad_request() {
         for selector in ["a in 1", "a in (1", "a b", "=1", "a near (1)"] {
-            assert_eq!(
-                LabelSelector::parse(selector).unwrap_err().code,
-                400,
-                "{selector}"
-            );
+            assert_eq!(LabelSelector::parse(selector).unwrap_err().code, 400, "{selector}");
         }
     }
 }

@@ -56,9 +56,7 @@ async fn serve(State(cluster): State<Arc<Cluster>>, request: Request) -> Respons
         })
     };
     match asked.await {
-        Ok(asked) => with_faults(cluster, asked)
-            .await
-            .unwrap_or_else(|error| refuse(&error)),
+        Ok(asked) => with_faults(cluster, asked).await.unwrap_or_else(|error| refuse(&error)),
         Err(error) => refuse(&error),
     }
 }
@@ -136,10 +134,7 @@ async fn collection(cluster: Arc<Cluster>, asked: Asked) -> Result<Response, Api
         "POST" => {
             let (body, keep) = (asked.json()?, asked.keep());
             let made = write::create(&cluster, &resource, namespace, body, keep).await?;
-            Ok(json_response(
-                StatusCode::CREATED,
-                &asked.form().one(&resource, &made),
-            ))
+            Ok(json_response(StatusCode::CREATED, &asked.form().one(&resource, &made)))
         }
         "DELETE" => delete_collection(&cluster, &asked).await,
         _ => Err(ApiError::method_not_allowed()),
@@ -158,10 +153,7 @@ async fn delete_collection(cluster: &Cluster, asked: &Asked) -> Result<Response,
             Ok(_) | Err(_) => {}
         }
     }
-    Ok(json_response(
-        StatusCode::OK,
-        &asked.form().list(resource, &page),
-    ))
+    Ok(json_response(StatusCode::OK, &asked.form().list(resource, &page)))
 }
 
 async fn object(
@@ -203,34 +195,22 @@ async fn patch(
     if let (Patch::Apply(body), Part::Main, Err(_)) = (&patch, part, target.fetch(cluster)) {
         let mut body = body.clone();
         if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata
-                .entry("name")
-                .or_insert_with(|| target.name.clone().into());
+            metadata.entry("name").or_insert_with(|| target.name.clone().into());
         }
         let namespace = target.namespace.as_deref();
         let made = write::create(cluster, resource, namespace, body, asked.keep()).await?;
-        return Ok(json_response(
-            StatusCode::CREATED,
-            &asked.form().one(resource, &made),
-        ));
+        return Ok(json_response(StatusCode::CREATED, &asked.form().one(resource, &made)));
     }
     let propose = |current: &Object| patch.apply(resource, to_served(resource, current));
     let stored = write::update(cluster, target, part, asked.keep(), propose).await?;
-    Ok(json_response(
-        StatusCode::OK,
-        &asked.form().one(resource, &stored),
-    ))
+    Ok(json_response(StatusCode::OK, &asked.form().one(resource, &stored)))
 }
 
 async fn pod_log(cluster: &Cluster, asked: &Asked, target: &Target) -> Result<Response, ApiError> {
     let tail = asked.query.number("tailLines")?;
     let query = LogQuery {
         container: asked.query.text("container").map(str::to_owned),
-        follow: if asked.query.is_set("follow") {
-            Follow::UntilEnd
-        } else {
-            Follow::UntilNow
-        },
+        follow: if asked.query.is_set("follow") { Follow::UntilEnd } else { Follow::UntilNow },
         tail_lines: tail.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX)),
     };
     let output = pod::log(cluster, target, query).await?;
@@ -261,10 +241,7 @@ fn deletion_response(asked: &Asked, target: &Target, deleted: &Deleted) -> Respo
 }
 
 fn json_type() -> (header::HeaderName, HeaderValue) {
-    (
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/json"),
-    )
+    (header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
 }
 
 fn json_response(code: StatusCode, body: &Value) -> Response {
@@ -275,9 +252,7 @@ fn refuse(error: &ApiError) -> Response {
     let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = json_response(code, &error.to_status());
     if let Some(seconds) = error.retry_after() {
-        response
-            .headers_mut()
-            .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
 }

@@ -102,16 +102,9 @@ impl Store {
         if revision < self.compacted {
             return Err(Compacted(self.compacted));
         }
-        let mut past: BTreeMap<&Key, &Arc<Object>> = self
-            .objects
-            .iter()
-            .filter(|(key, _)| in_scope(key, resource, namespace))
-            .collect();
-        let undo = self
-            .history
-            .iter()
-            .rev()
-            .take_while(|c| c.revision > revision);
+        let mut past: BTreeMap<&Key, &Arc<Object>> =
+            self.objects.iter().filter(|(key, _)| in_scope(key, resource, namespace)).collect();
+        let undo = self.history.iter().rev().take_while(|c| c.revision > revision);
         for change in undo.filter(|c| in_scope(&c.key, resource, namespace)) {
             match &change.before {
                 Some(before) => past.insert(&change.key, before),

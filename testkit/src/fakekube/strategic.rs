@@ -70,19 +70,11 @@ fn merge_field(target: &mut Map<String, Value>, field: &str, patch: &Value) {
 
 fn merge_list(list: &mut Vec<Value>, field: &str, patch: &[Value]) {
     if patch.iter().any(|item| directive(item) == Some("replace")) {
-        *list = patch
-            .iter()
-            .filter(|item| directive(item).is_none())
-            .cloned()
-            .collect();
+        *list = patch.iter().filter(|item| directive(item).is_none()).cloned().collect();
         return;
     }
     if matches!(field, "finalizers" | "podCIDRs") {
-        let fresh: Vec<Value> = patch
-            .iter()
-            .filter(|i| !list.contains(i))
-            .cloned()
-            .collect();
+        let fresh: Vec<Value> = patch.iter().filter(|i| !list.contains(i)).cloned().collect();
         list.extend(fresh);
         return;
     }

@@ -80,10 +80,7 @@ pub(crate) fn before_update(
     let mut next = proposed;
     type_meta(resource, &mut next)?;
     same_identity(resource, current, &next)?;
-    for field in SERVER_OWNED
-        .iter()
-        .chain(&["name", "namespace", "generateName"])
-    {
+    for field in SERVER_OWNED.iter().chain(&["name", "namespace", "generateName"]) {
         next.copy_metadata(field, current);
     }
     next.metadata_mut().remove("managedFields");
@@ -136,10 +133,7 @@ fn status_part(resource: &ResourceType, current: &Object, next: &mut Object) {
 }
 
 fn type_meta(resource: &ResourceType, object: &mut Object) -> Result<(), ApiError> {
-    let expected = [
-        ("apiVersion", resource.api_version()),
-        ("kind", resource.kind.clone()),
-    ];
+    let expected = [("apiVersion", resource.api_version()), ("kind", resource.kind.clone())];
     for (field, expected) in expected {
         let given = object.text(&format!("/{field}")).unwrap_or_default();
         if !given.is_empty() && given != expected {
@@ -147,9 +141,7 @@ fn type_meta(resource: &ResourceType, object: &mut Object) -> Result<(), ApiErro
                 "the {field} in the data ({given}) does not match the expected one ({expected})"
             )));
         }
-        object
-            .fields_mut()
-            .insert(field.to_owned(), expected.into());
+        object.fields_mut().insert(field.to_owned(), expected.into());
     }
     Ok(())
 }
@@ -174,9 +166,7 @@ fn place(
             object.set_metadata("namespace", namespace);
         }
         (Scope::Namespaced, None) => {
-            return Err(ApiError::bad_request(
-                "an empty namespace may not be set during creation",
-            ));
+            return Err(ApiError::bad_request("an empty namespace may not be set during creation"));
         }
     }
     Ok(())

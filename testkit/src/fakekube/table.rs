@@ -55,16 +55,8 @@ pub(crate) fn table(
     })
 }
 
-const NAME: Column = Column {
-    name: "Name",
-    priority: 0,
-    cell: |o| o.name().into(),
-};
-const AGE: Column = Column {
-    name: "Age",
-    priority: 0,
-    cell: age,
-};
+const NAME: Column = Column { name: "Name", priority: 0, cell: |o| o.name().into() };
+const AGE: Column = Column { name: "Age", priority: 0, cell: age };
 
 fn columns(resource: &ResourceType) -> Vec<Column> {
     let middle = match resource.plural.as_str() {
@@ -81,47 +73,29 @@ fn columns(resource: &ResourceType) -> Vec<Column> {
                 let ready = number(o, "/status/readyReplicas");
                 format!("{ready}/{}", number(o, "/spec/replicas")).into()
             }),
-            shown("Up-to-date", |o| {
-                number(o, "/status/updatedReplicas").into()
-            }),
-            shown("Available", |o| {
-                number(o, "/status/availableReplicas").into()
-            }),
+            shown("Up-to-date", |o| number(o, "/status/updatedReplicas").into()),
+            shown("Available", |o| number(o, "/status/availableReplicas").into()),
         ],
         "leases" => vec![shown("Holder", |o| text(o, "/spec/holderIdentity"))],
         _ => Vec::new(),
     };
     // Wide columns come after the age.
     let (wide, plain): (Vec<_>, Vec<_>) = middle.into_iter().partition(|c| c.priority > 0);
-    std::iter::once(NAME)
-        .chain(plain)
-        .chain([AGE])
-        .chain(wide)
-        .collect()
+    std::iter::once(NAME).chain(plain).chain([AGE]).chain(wide).collect()
 }
 
 fn shown(name: &'static str, cell: fn(&Object) -> Value) -> Column {
-    Column {
-        name,
-        priority: 0,
-        cell,
-    }
+    Column { name, priority: 0, cell }
 }
 
 fn wide(name: &'static str, cell: fn(&Object) -> Value) -> Column {
-    Column {
-        name,
-        priority: 1,
-        cell,
-    }
+    Column { name, priority: 1, cell }
 }
 
 fn pod_columns() -> Vec<Column> {
     vec![
         shown("Ready", |o| {
-            let ready = statuses(o)
-                .filter(|s| s.get("ready") == Some(&true.into()))
-                .count();
+            let ready = statuses(o).filter(|s| s.get("ready") == Some(&true.into())).count();
             format!("{ready}/{}", count(o, "/spec/containers")).into()
         }),
         shown("Status", |o| pod_status(o).into()),
@@ -145,27 +119,17 @@ fn node_columns() -> Vec<Column> {
         shown("Version", |o| text(o, "/status/nodeInfo/kubeletVersion")),
         wide("Internal-IP", |o| text(o, "/status/addresses/0/address")),
         wide("OS-Image", |o| text(o, "/status/nodeInfo/osImage")),
-        wide("Kernel-Version", |o| {
-            text(o, "/status/nodeInfo/kernelVersion")
-        }),
-        wide("Container-Runtime", |o| {
-            text(o, "/status/nodeInfo/containerRuntimeVersion")
-        }),
+        wide("Kernel-Version", |o| text(o, "/status/nodeInfo/kernelVersion")),
+        wide("Container-Runtime", |o| text(o, "/status/nodeInfo/containerRuntimeVersion")),
     ]
 }
 
 fn daemon_set_columns() -> Vec<Column> {
     vec![
-        shown("Desired", |o| {
-            number(o, "/status/desiredNumberScheduled").into()
-        }),
-        shown("Current", |o| {
-            number(o, "/status/currentNumberScheduled").into()
-        }),
+        shown("Desired", |o| number(o, "/status/desiredNumberScheduled").into()),
+        shown("Current", |o| number(o, "/status/currentNumberScheduled").into()),
         shown("Ready", |o| number(o, "/status/numberReady").into()),
-        shown("Up-to-date", |o| {
-            number(o, "/status/updatedNumberScheduled").into()
-        }),
+        shown("Up-to-date", |o| number(o, "/status/updatedNumberScheduled").into()),
         shown("Available", |o| number(o, "/status/numberAvailable").into()),
     ]
 }
@@ -196,10 +160,7 @@ fn pod_status(pod: &Object) -> String {
     let waiting = statuses(pod).find_map(|status| {
         let state = status.get("state")?;
         let reason = |state: &Value| state.get("reason")?.as_str().map(str::to_owned);
-        state
-            .get("waiting")
-            .and_then(reason)
-            .or_else(|| state.get("terminated").and_then(reason))
+        state.get("waiting").and_then(reason).or_else(|| state.get("terminated").and_then(reason))
     });
     waiting
         .or_else(|| pod.text("/status/reason").map(str::to_owned))
@@ -208,10 +169,7 @@ fn pod_status(pod: &Object) -> String {
 }
 
 fn node_status(node: &Object) -> String {
-    let conditions = node
-        .value()
-        .pointer("/status/conditions")
-        .and_then(Value::as_array);
+    let conditions = node.value().pointer("/status/conditions").and_then(Value::as_array);
     let ready = conditions
         .into_iter()
         .flatten()
@@ -229,36 +187,22 @@ fn node_status(node: &Object) -> String {
 }
 
 fn node_roles(node: &Object) -> String {
-    let labels = node
-        .value()
-        .pointer("/metadata/labels")
-        .and_then(Value::as_object);
+    let labels = node.value().pointer("/metadata/labels").and_then(Value::as_object);
     let roles: Vec<&str> = labels
         .into_iter()
         .flatten()
         .filter_map(|(key, _)| key.strip_prefix("node-role.kubernetes.io/"))
         .collect();
-    if roles.is_empty() {
-        "<none>".to_owned()
-    } else {
-        roles.join(",")
-    }
+    if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") }
 }
 
 fn statuses(pod: &Object) -> impl Iterator<Item = &Value> {
-    let list = pod
-        .value()
-        .pointer("/status/containerStatuses")
-        .and_then(Value::as_array);
+    let list = pod.value().pointer("/status/containerStatuses").and_then(Value::as_array);
     list.into_iter().flatten()
 }
 
 fn text(object: &Object, pointer: &str) -> Value {
-    object
-        .text(pointer)
-        .filter(|text| !text.is_empty())
-        .unwrap_or("<none>")
-        .into()
+    object.text(pointer).filter(|text| !text.is_empty()).unwrap_or("<none>").into()
 }
 
 fn number(object: &Object, pointer: &str) -> i64 {

@@ -17,12 +17,7 @@ pub(crate) fn check(resource: &ResourceType, object: &Object) -> Result<(), ApiE
              character",
             object.name()
         );
-        return Err(ApiError::invalid(
-            resource,
-            object.name(),
-            "metadata.name",
-            &why,
-        ));
+        return Err(ApiError::invalid(resource, object.name(), "metadata.name", &why));
     }
     for field in ["labels", "annotations"] {
         string_map(resource, object, field)?;
@@ -67,10 +62,7 @@ pub(crate) fn no_new_finalizers(
         list.and_then(Value::as_array).cloned().unwrap_or_default()
     };
     let before = list(current);
-    if list(next)
-        .iter()
-        .all(|finalizer| before.contains(finalizer))
-    {
+    if list(next).iter().all(|finalizer| before.contains(finalizer)) {
         return Ok(());
     }
     Err(ApiError::invalid(
@@ -95,9 +87,7 @@ fn fixed_part(pod: &Object) -> Value {
         for list in ["containers", "initContainers"] {
             let containers = fields.get_mut(list).and_then(Value::as_array_mut);
             for container in containers.into_iter().flatten() {
-                container
-                    .as_object_mut()
-                    .map(|fields| fields.remove("image"));
+                container.as_object_mut().map(|fields| fields.remove("image"));
             }
         }
     }
@@ -117,9 +107,7 @@ fn string_map(resource: &ResourceType, object: &Object, field: &str) -> Result<(
     let Some(map) = object.value().pointer(&format!("/metadata/{field}")) else {
         return Ok(());
     };
-    let strings = map
-        .as_object()
-        .is_some_and(|map| map.values().all(Value::is_string));
+    let strings = map.as_object().is_some_and(|map| map.values().all(Value::is_string));
     if !strings {
         // The real server fails to decode such a body.
         return Err(ApiError::bad_request(format!(
@@ -140,9 +128,7 @@ fn label(resource: &ResourceType, object: &Object, key: &str, value: &str) -> Re
     let word = |text: &str| {
         let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
         text.len() <= 63
-            && text
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
             && edge(text.chars().next())
             && edge(text.chars().last())
     };
@@ -157,41 +143,18 @@ fn label(resource: &ResourceType, object: &Object, key: &str, value: &str) -> Re
         "Invalid value: \"{key}={value}\": a valid label must consist of at most 63 alphanumeric \
          characters, '-', '_' or '.', and must start and end with an alphanumeric character"
     );
-    Err(ApiError::invalid(
-        resource,
-        object.name(),
-        "metadata.labels",
-        &why,
-    ))
+    Err(ApiError::invalid(resource, object.name(), "metadata.labels", &why))
 }
 
 fn containers(resource: &ResourceType, pod: &Object) -> Result<(), ApiError> {
-    let containers = pod
-        .value()
-        .pointer("/spec/containers")
-        .and_then(Value::as_array);
+    let containers = pod.value().pointer("/spec/containers").and_then(Value::as_array);
     let Some(containers) = containers.filter(|list| !list.is_empty()) else {
-        return Err(ApiError::invalid(
-            resource,
-            pod.name(),
-            "spec.containers",
-            "Required value",
-        ));
+        return Err(ApiError::invalid(resource, pod.name(), "spec.containers", "Required value"));
     };
     for (index, container) in containers.iter().enumerate() {
-        if container
-            .get("name")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .is_empty()
-        {
+        if container.get("name").and_then(Value::as_str).unwrap_or_default().is_empty() {
             let field = format!("spec.containers[{index}].name");
-            return Err(ApiError::invalid(
-                resource,
-                pod.name(),
-                &field,
-                "Required value",
-            ));
+            return Err(ApiError::invalid(resource, pod.name(), &field, "Required value"));
         }
         extended_resources(resource, pod, index, container)?;
     }
@@ -206,10 +169,7 @@ fn extended_resources(
     container: &Value,
 ) -> Result<(), ApiError> {
     let side = |side: &str| container.pointer(&format!("/resources/{side}"));
-    let requests = side("requests")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten();
+    let requests = side("requests").and_then(Value::as_object).into_iter().flatten();
     for (name, request) in requests.filter(|(name, _)| name.contains('/')) {
         if name.starts_with("kubernetes.io/") {
             continue;
@@ -233,20 +193,14 @@ fn extended_resources(
 }
 
 fn amount(quantity: &Value) -> String {
-    quantity
-        .as_str()
-        .map_or_else(|| quantity.to_string(), str::to_owned)
+    quantity.as_str().map_or_else(|| quantity.to_string(), str::to_owned)
 }
 
 /// An event lives in the namespace of its object; those of cluster-scoped objects in `default`.
 fn event(resource: &ResourceType, event: &Object) -> Result<(), ApiError> {
     let about = event.text("/involvedObject/namespace").unwrap_or_default();
     let here = event.namespace();
-    let agrees = if about.is_empty() {
-        here == "default"
-    } else {
-        about == here
-    };
+    let agrees = if about.is_empty() { here == "default" } else { about == here };
     if !agrees {
         return Err(ApiError::invalid(
             resource,
@@ -267,12 +221,7 @@ fn event(resource: &ResourceType, event: &Object) -> Result<(), ApiError> {
         ("/type", "type"),
     ] {
         if event.text(pointer).unwrap_or_default().is_empty() {
-            return Err(ApiError::invalid(
-                resource,
-                event.name(),
-                field,
-                "Required value",
-            ));
+            return Err(ApiError::invalid(resource, event.name(), field, "Required value"));
         }
     }
     if event.text("/message").is_some_and(|note| note.len() > 1024) {

@@ -120,9 +120,7 @@ impl Watcher {
                  sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             ));
         }
-        let from = query
-            .number("resourceVersion")?
-            .filter(|version| *version != 0);
+        let from = query.number("resourceVersion")?.filter(|version| *version != 0);
         if let (Some(from), false) = (from, streams_list) {
             self.place = from;
             return Ok(());
@@ -210,10 +208,7 @@ impl Watcher {
 
     /// A change as the selection sees it: an object that stops matching is deleted for it.
     fn push_change(&mut self, change: &Change) {
-        let before = change
-            .before
-            .as_ref()
-            .is_some_and(|object| self.selection.matches(object));
+        let before = change.before.as_ref().is_some_and(|object| self.selection.matches(object));
         let after = !change.removed && self.selection.matches(&change.after);
         let kind = match (before, after) {
             (false, false) => return,
@@ -233,10 +228,9 @@ impl Watcher {
 
     fn push_bookmark(&mut self, annotations: Value) {
         let mut metadata = json!({"resourceVersion": self.place.to_string()});
-        if let (Some(fields), Some(false)) = (
-            metadata.as_object_mut(),
-            annotations.as_object().map(serde_json::Map::is_empty),
-        ) {
+        if let (Some(fields), Some(false)) =
+            (metadata.as_object_mut(), annotations.as_object().map(serde_json::Map::is_empty))
+        {
             fields.insert("annotations".to_owned(), annotations);
         }
         let resource = &self.selection.resource;

@@ -174,9 +174,9 @@ fn remove(
         Deletion::Remove | Deletion::Mark(_) if keep == Keep::DryRun => {
             Ok(Deleted::Gone(Arc::clone(current)))
         }
-        Deletion::Mark(marked) => cluster
-            .commit(&key, Write::Replace(revision, marked))
-            .map(Deleted::Terminating),
+        Deletion::Mark(marked) => {
+            cluster.commit(&key, Write::Replace(revision, marked)).map(Deleted::Terminating)
+        }
         Deletion::Remove => {
             let last = current.as_ref().clone();
             let gone = cluster.commit(&key, Write::Remove(revision, last))?;
