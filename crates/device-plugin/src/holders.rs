@@ -33,7 +33,7 @@ pub(crate) async fn follow(node: Arc<Node>, resend: Arc<Notify>) -> Result<(), C
         }
         let seen = node.reconcile(answer.as_ref().ok(), Instant::now());
         if resends.is_due(&seen.checkpoint_only, Instant::now()) {
-            drop(&resend);
+            resend.notify_one();
         }
         let pause = match seen.pace {
             Pace::Pending => timings.poll_pending,

@@ -100,6 +100,7 @@ fn either_source_keeps_a_share() {
     noted.note("pod-a", &[unit(0, 0)], &LIMITS);
     let outcome = noted.after(&[noted.record(0)], 60);
     assert_eq!(outcome.records.len(), 1);
+    assert_eq!(outcome.ended, []);
     assert_eq!(outcome.checkpoint_only, [unit(0, 0).to_string()].into());
 }
 
