@@ -25,7 +25,7 @@ pub(crate) fn fill(resource: &ResourceType, object: &mut Object) {
 fn workload(resource: &ResourceType, object: &mut Object) {
     match resource.plural.as_str() {
         "daemonsets" => {
-            rollout(object, "updateStrategy", &json!({"maxUnavailable": 1, "maxSurge": 0}))
+            rollout(object, "updateStrategy", &json!({"maxUnavailable": 1, "maxSurge": 0}));
         }
         "deployments" => {
             object.section_mut("spec").entry("replicas").or_insert(json!(1));
