@@ -142,9 +142,7 @@ impl FakeKubelet {
         let started = self.serve(session)?;
         *lock(&self.session) = Some(started);
         let admitted = |state: &node::State| (state.serving == Some(session)).then_some(());
-        let waited = self
-            .node
-            .wait("known pods are admitted", ADMISSION_DEADLINE, admitted);
+        let waited = self.node.wait("known pods are admitted", ADMISSION_DEADLINE, admitted);
         waited.await.map_err(io::Error::other)
     }
 
@@ -190,11 +188,7 @@ impl FakeKubelet {
         tasks.spawn(serve_until(ended.clone(), registering));
         tasks.spawn(serve_until(ended.clone(), listing));
         let (node, inbox) = (Arc::clone(&self.node), Arc::clone(&self.inbox));
-        tasks.spawn(
-            ended
-                .clone()
-                .run_until_cancelled_owned(sync_loop(node, inbox, session)),
-        );
+        tasks.spawn(ended.clone().run_until_cancelled_owned(sync_loop(node, inbox, session)));
         Ok(Session { ended, tasks })
     }
 
@@ -228,9 +222,7 @@ impl FakeKubelet {
 
     /// The pod with this UID.
     pub fn pod(&self, uid: &str) -> Option<PodHandle> {
-        let pod = self
-            .node
-            .read(|state| state.pods.get(uid).map(|record| record.spec.clone()));
+        let pod = self.node.read(|state| state.pods.get(uid).map(|record| record.spec.clone()));
         pod.map(|pod| self.handle(pod))
     }
 
@@ -253,11 +245,7 @@ impl Drop for FakeKubelet {
         self.node.change(|state| {
             state.serving = None;
             let grace = Duration::ZERO;
-            for worker in state
-                .pods
-                .values()
-                .filter_map(|record| record.worker.as_ref())
-            {
+            for worker in state.pods.values().filter_map(|record| record.worker.as_ref()) {
                 worker.send_replace(Some(Stop { grace }));
             }
         });

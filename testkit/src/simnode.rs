@@ -50,6 +50,8 @@ pub struct Setup {
     pub default_config: Option<&'static str>,
     /// Seed of the kubelet's random choices.
     pub seed: u64,
+    /// Further arguments of the supervisor.
+    pub supervisor: Vec<&'static str>,
 }
 
 impl Setup {
@@ -65,6 +67,7 @@ impl Setup {
             sync_every: Duration::from_millis(200),
             default_config: None,
             seed: 1,
+            supervisor: Vec::new(),
         }
     }
 }
@@ -94,22 +97,10 @@ impl SimNode {
         let kubeconfig = kube.kubeconfig(path)?;
         let kubelet =
             Arc::new(FakeKubelet::start(kubelet_options(path, &store, setup.seed)).await?);
-        let bridge = tokio::spawn(bridge::run(
-            Arc::clone(&kube),
-            Arc::clone(&kubelet),
-            setup.sync_every,
-        ));
+        let bridge =
+            tokio::spawn(bridge::run(Arc::clone(&kube), Arc::clone(&kubelet), setup.sync_every));
         let roles = BTreeMap::new();
-        Ok(Self {
-            roles,
-            bridge,
-            kubelet,
-            kube,
-            store,
-            setup,
-            directory,
-            kubeconfig,
-        })
+        Ok(Self { roles, bridge, kubelet, kube, store, setup, directory, kubeconfig })
     }
 
     /// Starts a process of the product.
@@ -123,19 +114,22 @@ impl SimNode {
         Ok(())
     }
 
+    /// Starts a second process of a role beside the first; the caller ends it.
+    pub fn start_second(&self, role: Role) -> Result<std::process::Child> {
+        let log = std::fs::File::options().create(true).append(true).open(self.log(role))?;
+        let mut command = self.program("mpshare");
+        command.arg(role.name()).args(self.arguments(role)).stdout(log.try_clone()?).stderr(log);
+        Ok(command.spawn()?)
+    }
+
     /// Starts all three.
     pub fn start_product(&mut self) -> Result<()> {
-        Role::ALL
-            .into_iter()
-            .try_for_each(|role| self.start_role(role))
+        Role::ALL.into_iter().try_for_each(|role| self.start_role(role))
     }
 
     /// Ends a process of the product by a signal and reaps it.
     pub fn end_role(&mut self, role: Role, signal: Signal) -> Result<()> {
-        let process = self
-            .roles
-            .remove(&role)
-            .with_context(|| format!("{role} isn't running"))?;
+        let process = self.roles.remove(&role).with_context(|| format!("{role} isn't running"))?;
         Ok(process.end(signal)?)
     }
 
@@ -156,9 +150,7 @@ impl SimNode {
     /// A program of the node, with the node's environment.
     pub fn program(&self, name: &str) -> Command {
         let mut command = Command::new(self.path().join("bin").join(name));
-        command
-            .env_clear()
-            .envs(environment(self.path(), &self.store));
+        command.env_clear().envs(environment(self.path(), &self.store));
         command
     }
 
@@ -217,7 +209,10 @@ impl SimNode {
         let path = |name: &str| self.path().join(name).display().to_string();
         let mut arguments = vec!["--mps-root".to_owned(), path("mps")];
         match role {
-            Role::Supervisor => arguments.extend(["--proc-root".to_owned(), path("proc")]),
+            Role::Supervisor => {
+                arguments.extend(["--proc-root".to_owned(), path("proc")]);
+                arguments.extend(self.setup.supervisor.iter().map(|word| (*word).to_owned()));
+            }
             Role::DevicePlugin => arguments.extend([
                 "--device-plugins-dir".to_owned(),
                 path("device-plugins"),
@@ -253,9 +248,7 @@ fn state(setup: &Setup) -> Result<SimState> {
     setup.driver.clone_into(&mut state.driver.version);
     for (index, (model, uuid)) in (0..).zip(&setup.cards) {
         let card = SimGpu::of_model(model, index, uuid);
-        state
-            .gpus
-            .push(card.with_context(|| format!("no simulated model `{model}`"))?);
+        state.gpus.push(card.with_context(|| format!("no simulated model `{model}`"))?);
     }
     Ok(state)
 }
@@ -279,23 +272,15 @@ fn kubelet_options(path: &Path, store: &Store, seed: u64) -> Options {
         ]),
         ..Image::default()
     };
-    options
-        .images
-        .insert("nvidia/cuda:12.0-base".to_owned(), image);
+    options.images.insert("nvidia/cuda:12.0-base".to_owned(), image);
     options
 }
 
 fn environment(path: &Path, store: &Store) -> BTreeMap<String, String> {
     let system = std::env::var("PATH").unwrap_or_default();
     BTreeMap::from([
-        (
-            "PATH".to_owned(),
-            format!("{}:{system}", path.join("bin").display()),
-        ),
-        (
-            "LD_LIBRARY_PATH".to_owned(),
-            path.join("lib").display().to_string(),
-        ),
+        ("PATH".to_owned(), format!("{}:{system}", path.join("bin").display())),
+        ("LD_LIBRARY_PATH".to_owned(), path.join("lib").display().to_string()),
         (SIM_DIR_ENV.to_owned(), store.dir().display().to_string()),
         // The simulated host's /dev/shm.
         (SHM_ENV.to_owned(), path.join("shm").display().to_string()),
@@ -307,11 +292,7 @@ fn short_directory() -> Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("mpshare-");
     let preferred = std::env::temp_dir();
-    let place = if preferred.as_os_str().len() <= 24 {
-        preferred
-    } else {
-        PathBuf::from("/tmp")
-    };
+    let place = if preferred.as_os_str().len() <= 24 { preferred } else { PathBuf::from("/tmp") };
     builder
         .tempdir_in(&place)
         .with_context(|| format!("no temporary directory in `{}`", place.display()))

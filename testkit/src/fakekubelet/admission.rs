@@ -42,8 +42,7 @@ pub(super) async fn sync_loop(node: Arc<Node>, inbox: Inbox, session: u64) {
 async fn readmit(node: &Arc<Node>, session: u64) {
     let mut pods: Vec<(u64, String, bool)> = node.read(|state| {
         let live = state.pods.iter().filter(|(_, record)| record.is_active());
-        live.map(|(uid, record)| (record.sequence, uid.clone(), record.worker.is_some()))
-            .collect()
+        live.map(|(uid, record)| (record.sequence, uid.clone(), record.worker.is_some())).collect()
     });
     pods.sort();
     for (_, uid, has_worker) in pods {
@@ -106,10 +105,7 @@ fn start_worker(node: &Arc<Node>, pod: PodSpec) {
         let uid = pod.uid.clone();
         run_pod(Arc::clone(&node), Arc::new(pod), stop).await;
         if node.read(|state| {
-            state
-                .pods
-                .get(&uid)
-                .is_some_and(|record| record.deletion != Deletion::None)
+            state.pods.get(&uid).is_some_and(|record| record.deletion != Deletion::None)
         }) {
             node.change_status(&uid, |status| status.gone = true);
         }

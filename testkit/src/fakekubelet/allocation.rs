@@ -29,11 +29,7 @@ pub(super) enum AllocationError {
     #[error(
         "requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}"
     )]
-    Unavailable {
-        resource: String,
-        requested: usize,
-        available: usize,
-    },
+    Unavailable { resource: String, requested: usize, available: usize },
     #[error("unknown Device Plugin {0}")]
     UnknownPlugin(String),
     #[error("endpoint not found in cache for a registered resource: {0}")]
@@ -114,13 +110,7 @@ pub(super) async fn allocate_container(
             node.change(State::free_inactive);
             freed = true;
         }
-        let request = Request {
-            node,
-            pod,
-            container,
-            resource,
-            count: *count,
-        };
+        let request = Request { node, pod, container, resource, count: *count };
         let reuse = reusable.entry(resource.clone()).or_default();
         let ids = request.devices_to_allocate(reuse, occasion).await?;
         if !ids.is_empty() {

@@ -39,11 +39,8 @@ fn to_json(devices: &Devices) -> Value {
             }
         }
     }
-    let registered: BTreeMap<_, _> = devices
-        .resources
-        .iter()
-        .map(|(name, resource)| (name, &resource.healthy))
-        .collect();
+    let registered: BTreeMap<_, _> =
+        devices.resources.iter().map(|(name, resource)| (name, &resource.healthy)).collect();
     // Go writes an empty list of entries as null.
     let entries = (!entries.is_empty()).then_some(entries);
     let data = json!({ "PodDeviceEntries": entries, "RegisteredDevices": registered });
@@ -60,19 +57,14 @@ fn by_numa_node(holding: &Holding, known: Option<&Resource>) -> BTreeMap<String,
             topology.map_or_else(Vec::new, |t| t.nodes.iter().map(|node| node.id).collect());
         // -1 is the kubelet's mark for a device without topology.
         for node in if nodes.is_empty() { vec![-1] } else { nodes } {
-            by_node
-                .entry(node.to_string())
-                .or_default()
-                .push(id.clone());
+            by_node.entry(node.to_string()).or_default().push(id.clone());
         }
     }
     by_node
 }
 
 fn fnv1a(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
-    })
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 /// What a kubelet process knows when it starts: the holdings of the checkpoint, and its resources
@@ -82,23 +74,15 @@ pub(super) fn read(directory: &Path, now: Instant) -> Devices {
     match checkpoint::read(directory) {
         Ok(entries) => {
             for entry in entries {
-                let holding = Holding {
-                    ids: entry.device_ids,
-                    reply: entry.reply,
-                };
+                let holding = Holding { ids: entry.device_ids, reply: entry.reply };
                 devices.hold(&entry.pod_uid, &entry.container, &entry.resource, holding);
             }
         }
         Err(error) => tracing::info!(%error, "the kubelet starts without a checkpoint"),
     }
     for resource in registered(directory) {
-        devices
-            .resources
-            .insert(resource.clone(), Resource::default());
-        let stopped = Endpoint {
-            stopped: Some(now),
-            ..Endpoint::default()
-        };
+        devices.resources.insert(resource.clone(), Resource::default());
+        let stopped = Endpoint { stopped: Some(now), ..Endpoint::default() };
         devices.endpoints.insert(resource, stopped);
     }
     devices

@@ -176,12 +176,7 @@ impl Run {
 
     /// 64 hex digits, new at each start.
     fn container_id(&self) -> String {
-        let digits: String = self
-            .pod
-            .uid
-            .chars()
-            .filter(char::is_ascii_hexdigit)
-            .collect();
+        let digits: String = self.pod.uid.chars().filter(char::is_ascii_hexdigit).collect();
         let place = self
             .pod
             .containers

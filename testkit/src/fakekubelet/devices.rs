@@ -144,9 +144,7 @@ impl Devices {
     }
 
     fn knows(&self, resource: &str, id: &str) -> bool {
-        self.resources
-            .get(resource)
-            .is_some_and(|entry| entry.known.contains_key(id))
+        self.resources.get(resource).is_some_and(|entry| entry.known.contains_key(id))
     }
 
     /// The ids of `ids` that the last list didn't name.
@@ -214,9 +212,9 @@ impl Devices {
             .resources
             .keys()
             .filter(|resource| match self.endpoints.get(*resource) {
-                Some(endpoint) => endpoint
-                    .stopped
-                    .is_some_and(|at| now.saturating_duration_since(at) >= grace),
+                Some(endpoint) => {
+                    endpoint.stopped.is_some_and(|at| now.saturating_duration_since(at) >= grace)
+                }
                 None => true,
             })
             .cloned()
@@ -226,11 +224,8 @@ impl Devices {
             self.resources.remove(resource);
             self.expired.insert(resource.clone());
         }
-        let mut amounts: BTreeMap<String, Amounts> = self
-            .expired
-            .iter()
-            .map(|resource| (resource.clone(), Amounts::default()))
-            .collect();
+        let mut amounts: BTreeMap<String, Amounts> =
+            self.expired.iter().map(|resource| (resource.clone(), Amounts::default())).collect();
         let serving = self.resources.iter();
         amounts.extend(serving.map(|(resource, entry)| (resource.clone(), entry.amounts())));
         (amounts, !expired.is_empty())
@@ -240,11 +235,7 @@ impl Devices {
     pub(super) fn begin_transit(&mut self, resource: &str, ids: Ids, during: Rpc) -> u64 {
         let number = self.number();
         let resource = resource.into();
-        let transit = Transit {
-            resource,
-            ids,
-            during,
-        };
+        let transit = Transit { resource, ids, during };
         self.transits.insert(number, transit);
         number
     }

@@ -35,9 +35,8 @@ impl PodHandle {
     /// Status now.
     pub fn status(&self) -> PodStatus {
         let uid = &self.pod.uid;
-        let status = self
-            .node
-            .read(|state| state.pods.get(uid).map(|record| record.status.clone()));
+        let status =
+            self.node.read(|state| state.pods.get(uid).map(|record| record.status.clone()));
         status.unwrap_or_else(|| PodStatus::new(&self.pod))
     }
 
@@ -66,8 +65,7 @@ impl PodHandle {
         deadline: Duration,
     ) -> Result<PodStatus, WaitError> {
         let what = format!("is {phase:?}");
-        self.wait(&what, deadline, |status| status.phase == phase)
-            .await
+        self.wait(&what, deadline, |status| status.phase == phase).await
     }
 
     /// Waits until the kubelet is done with the deleted pod.

@@ -146,14 +146,10 @@ fn volume(
             Ok(Some(Volume::EmptyDir(volume.name.clone())))
         }
         Some(volume) if volume.projected.is_some() => Ok(None),
-        Some(api::Volume {
-            host_path: Some(source),
-            ..
-        }) => Ok(Some(Volume::HostPath(source.path.clone().into()))),
-        _ => Err(ManifestError::Volume {
-            container: container.into(),
-            name: mount.name.clone(),
-        }),
+        Some(api::Volume { host_path: Some(source), .. }) => {
+            Ok(Some(Volume::HostPath(source.path.clone().into())))
+        }
+        _ => Err(ManifestError::Volume { container: container.into(), name: mount.name.clone() }),
     }
 }
 
@@ -209,10 +205,7 @@ fn to_container(name: &str, container: &ContainerStatus) -> api::ContainerStatus
         restart_count: i32::try_from(container.restarts).unwrap_or(i32::MAX),
         container_id: container.was_started().then_some(id),
         state: Some(to_state(&container.state)),
-        last_state: container
-            .last_exit
-            .filter(|_| container.exit_code().is_none())
-            .map(terminated),
+        last_state: container.last_exit.filter(|_| container.exit_code().is_none()).map(terminated),
         ..api::ContainerStatus::default()
     }
 }

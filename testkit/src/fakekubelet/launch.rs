@@ -121,11 +121,7 @@ fn words(image: Option<&Image>, container: &ContainerSpec) -> Vec<String> {
     if let Some(instead) = &image.instead {
         return instead.clone();
     }
-    let command = if container.command.is_empty() {
-        &image.entrypoint
-    } else {
-        &container.command
-    };
+    let command = if container.command.is_empty() { &image.entrypoint } else { &container.command };
     let all: Vec<String> = command.iter().chain(&container.args).cloned().collect();
     match all.split_first() {
         Some((program, rest)) => match image.programs.get(program) {
@@ -142,9 +138,7 @@ fn expand(word: &str, env: &BTreeMap<String, String>) -> String {
     let mut rest = word;
     while let Some((before, after)) = rest.split_once('$') {
         expanded.push_str(before);
-        let name = after
-            .strip_prefix('(')
-            .and_then(|inner| inner.split_once(')'));
+        let name = after.strip_prefix('(').and_then(|inner| inner.split_once(')'));
         if let Some(tail) = after.strip_prefix('$') {
             expanded.push('$');
             rest = tail;

@@ -193,10 +193,7 @@ impl Node {
                 drop(changes.changed().await);
             }
         });
-        found.await.map_err(|_| WaitError {
-            what: what.into(),
-            deadline,
-        })
+        found.await.map_err(|_| WaitError { what: what.into(), deadline })
     }
 
     /// Fails a pod that can't run here.
@@ -234,11 +231,7 @@ impl Node {
         let result = if let Ok(result) = tokio::time::timeout(limit, &mut call).await {
             result
         } else {
-            self.record(Violation::SlowRpc {
-                rpc,
-                resource: resource.into(),
-                limit,
-            });
+            self.record(Violation::SlowRpc { rpc, resource: resource.into(), limit });
             call.await
         };
         if let Err(status) = &result {
@@ -251,10 +244,7 @@ impl Node {
     pub(super) fn check_size(&self, rpc: Rpc, resource: &str, status: &tonic::Status) {
         let says_size = status.message().contains("length too large");
         if status.code() == tonic::Code::OutOfRange && says_size {
-            self.record(Violation::MessageTooLarge {
-                rpc,
-                resource: resource.into(),
-            });
+            self.record(Violation::MessageTooLarge { rpc, resource: resource.into() });
         }
     }
 

@@ -51,9 +51,7 @@ impl FakeKubelet {
     /// Ids that the kubelet counts as allocated. Those of pods that ended stay until the next
     /// allocation or pod resources `List`.
     pub fn allocated(&self, resource: &str) -> Ids {
-        let ids = self
-            .node
-            .read(|state| state.devices.allocated.get(resource).cloned());
+        let ids = self.node.read(|state| state.devices.allocated.get(resource).cloned());
         ids.unwrap_or_default()
     }
 
@@ -68,8 +66,7 @@ impl FakeKubelet {
 
     /// The latest device list of a resource since the kubelet's process started.
     pub fn device_list(&self, resource: &str) -> Option<DeviceList> {
-        self.node
-            .read(|state| state.devices.resources.get(resource)?.last_list)
+        self.node.read(|state| state.devices.resources.get(resource)?.last_list)
     }
 
     /// Waits until allocatable of `resource` is `count`, and gives the list that made it so, if

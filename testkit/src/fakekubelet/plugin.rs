@@ -41,10 +41,7 @@ impl Registration for Registrar {
         // The kubelet goes on if the plugin hangs up meanwhile; then the plugin isn't to blame.
         let hung_up = CancellationToken::new();
         let _hang_up = hung_up.clone().drop_guard();
-        let plugin = Plugin {
-            node: Arc::clone(&self.node),
-            resource: request.resource_name,
-        };
+        let plugin = Plugin { node: Arc::clone(&self.node), resource: request.resource_name };
         let tasks = self.tasks.clone();
         let ended = self.ended.clone();
         let connecting = self.tasks.spawn(async move {
@@ -54,9 +51,8 @@ impl Registration for Registrar {
                 () = ended.cancelled() => Err(Status::unavailable("kubelet is shutting down")),
             }
         });
-        let connected = connecting
-            .await
-            .map_err(|_| Status::internal("registration task ended"))?;
+        let connected =
+            connecting.await.map_err(|_| Status::internal("registration task ended"))?;
         connected.map(|()| Response::new(Empty {}))
     }
 }
@@ -95,10 +91,7 @@ impl Plugin {
         let closed = CancellationToken::new();
         let number = self.node.change(|state| {
             let number = state.devices.number();
-            let client = Client {
-                number,
-                closed: closed.clone(),
-            };
+            let client = Client { number, closed: closed.clone() };
             state.devices.clients.insert(self.resource.clone(), client);
             number
         });
@@ -118,10 +111,7 @@ impl Plugin {
             stopped: None,
         };
         self.node.change(|state| {
-            state
-                .devices
-                .endpoints
-                .insert(self.resource.clone(), endpoint);
+            state.devices.endpoints.insert(self.resource.clone(), endpoint);
         });
         let ended = ended.clone();
         tasks.spawn(async move {
@@ -135,8 +125,7 @@ impl Plugin {
 
     /// The kubelet drops whatever client it finds under the name, also an older one.
     fn forget_client(&self, status: Status) -> Status {
-        self.node
-            .change(|state| state.devices.clients.remove(&self.resource));
+        self.node.change(|state| state.devices.clients.remove(&self.resource));
         status
     }
 
@@ -158,9 +147,7 @@ impl Plugin {
                 endpoint: endpoint.into(),
             });
         }
-        Err(Status::unknown(
-            "failed to dial device plugin: context deadline exceeded",
-        ))
+        Err(Status::unknown("failed to dial device plugin: context deadline exceeded"))
     }
 
     /// `runClient`: the stream, and what happens at its end.
@@ -174,18 +161,14 @@ impl Plugin {
             () = self.listen(client) => {}
             () = closed.cancelled() => {}
         }
-        let found = self
-            .node
-            .change(|state| state.devices.clients.remove(&self.resource));
+        let found = self.node.change(|state| state.devices.clients.remove(&self.resource));
         let Some(found) = found else { return };
         if found.number != number {
-            self.node.record(Violation::NewerClientDisconnected {
-                resource: self.resource.clone(),
-            });
+            self.node
+                .record(Violation::NewerClientDisconnected { resource: self.resource.clone() });
         }
         found.closed.cancel();
-        self.node
-            .change(|state| state.devices.disconnect(&self.resource, Instant::now()));
+        self.node.change(|state| state.devices.disconnect(&self.resource, Instant::now()));
     }
 
     async fn listen(&self, mut client: DevicePluginClient<Channel>) {
@@ -203,16 +186,13 @@ impl Plugin {
     }
 
     fn stream_failed(&self, status: &Status) {
-        self.node
-            .check_size(Rpc::ListAndWatch, &self.resource, status);
+        self.node.check_size(Rpc::ListAndWatch, &self.resource, status);
         tracing::info!(resource = %self.resource, error = status.message(), "ListAndWatch ended");
     }
 
     fn take_over(&self, devices: Vec<Device>) {
         let violations = self.node.change(|state| {
-            let violations = state
-                .devices
-                .replace_list(&self.resource, devices, Instant::now());
+            let violations = state.devices.replace_list(&self.resource, devices, Instant::now());
             write_checkpoint(&self.node, &state.devices);
             violations
         });

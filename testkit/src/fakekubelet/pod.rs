@@ -226,15 +226,11 @@ impl PodSpec {
     }
 
     pub(super) fn init_containers(&self) -> impl Iterator<Item = &ContainerSpec> {
-        self.containers
-            .iter()
-            .filter(|container| container.kind != ContainerKind::App)
+        self.containers.iter().filter(|container| container.kind != ContainerKind::App)
     }
 
     pub(super) fn app_containers(&self) -> impl Iterator<Item = &ContainerSpec> {
-        self.containers
-            .iter()
-            .filter(|container| container.kind == ContainerKind::App)
+        self.containers.iter().filter(|container| container.kind == ContainerKind::App)
     }
 }
 
@@ -257,14 +253,10 @@ impl ContainerSpec {
 fn fresh_uid() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed) & 0xffff;
-    let nanos = SystemTime::UNIX_EPOCH
-        .elapsed()
-        .map_or(0, |time| time.as_nanos() & 0xffff_ffff_ffff_ffff);
+    let nanos =
+        SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() & 0xffff_ffff_ffff_ffff);
     let high = nanos >> 32;
     let low = nanos & 0xffff_ffff;
     let process = std::process::id();
-    format!(
-        "{high:08x}-{count:04x}-4000-8000-{low:08x}{:04x}",
-        process & 0xffff
-    )
+    format!("{high:08x}-{count:04x}-4000-8000-{low:08x}{:04x}", process & 0xffff)
 }

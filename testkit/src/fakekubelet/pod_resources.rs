@@ -30,10 +30,7 @@ pub(super) struct Lister {
 
 impl Lister {
     pub(super) fn new(node: Arc<Node>) -> Self {
-        Self {
-            node,
-            bucket: Mutex::new((BURST, Instant::now())),
-        }
+        Self { node, bucket: Mutex::new((BURST, Instant::now())) }
     }
 
     fn check_rate(&self) -> Result<(), Status> {
@@ -96,9 +93,7 @@ impl PodResourcesLister for Lister {
             record.map(|record| of_pod(state, record))
         });
         match found {
-            Some(pod) => Ok(Response::new(GetPodResourcesResponse {
-                pod_resources: Some(pod),
-            })),
+            Some(pod) => Ok(Response::new(GetPodResourcesResponse { pod_resources: Some(pod) })),
             None => Err(Status::unknown(format!(
                 "pod {} in namespace {} not found",
                 asked.pod_name, asked.pod_namespace
@@ -109,9 +104,8 @@ impl PodResourcesLister for Lister {
 
 fn of_pod(state: &State, record: &PodRecord) -> PodResources {
     let pod = &record.spec;
-    let sidecars = pod
-        .init_containers()
-        .filter(|container| container.kind == ContainerKind::Sidecar);
+    let sidecars =
+        pod.init_containers().filter(|container| container.kind == ContainerKind::Sidecar);
     let listed = sidecars.chain(pod.app_containers());
     let containers = listed.map(|container| of_container(state, &pod.uid, container));
     PodResources {
@@ -126,8 +120,7 @@ fn of_container(state: &State, uid: &str, container: &ContainerSpec) -> Containe
     let holdings = holdings.and_then(|containers| containers.get(&container.name));
     let entries = |(resource, holding): (&String, &Holding)| {
         let ids = holding.ids.iter();
-        ids.flat_map(|id| entries(&state.devices, resource, id))
-            .collect::<Vec<_>>()
+        ids.flat_map(|id| entries(&state.devices, resource, id)).collect::<Vec<_>>()
     };
     ContainerResources {
         name: container.name.clone(),
@@ -140,8 +133,7 @@ fn healthy_devices(devices: &Devices) -> Vec<ContainerDevices> {
     let resources = devices.resources.iter();
     let all = resources.flat_map(|(name, resource)| {
         let ids = resource.healthy.iter();
-        ids.flat_map(|id| entries(devices, name, id))
-            .collect::<Vec<_>>()
+        ids.flat_map(|id| entries(devices, name, id)).collect::<Vec<_>>()
     });
     all.collect()
 }
@@ -153,23 +145,16 @@ fn entries(devices: &Devices, resource: &str, id: &str) -> Vec<ContainerDevices>
         device_ids: vec![id.into()],
         topology,
     };
-    let known = devices
-        .resources
-        .get(resource)
-        .and_then(|r| r.known.get(id));
+    let known = devices.resources.get(resource).and_then(|r| r.known.get(id));
     let nodes = known.map_or_else(Vec::new, numa_nodes);
     if nodes.is_empty() {
         return vec![entry(None)];
     }
-    let on = |id: i64| TopologyInfo {
-        nodes: vec![NumaNode { id }],
-    };
+    let on = |id: i64| TopologyInfo { nodes: vec![NumaNode { id }] };
     nodes.into_iter().map(|id| entry(Some(on(id)))).collect()
 }
 
 fn numa_nodes(device: &Device) -> Vec<i64> {
     let topology = device.topology.iter();
-    topology
-        .flat_map(|t| t.nodes.iter().map(|node| node.id))
-        .collect()
+    topology.flat_map(|t| t.nodes.iter().map(|node| node.id)).collect()
 }

@@ -71,10 +71,7 @@ impl Processes {
     /// Starts a container.
     pub(super) fn start(&self, launch: &Launch, id: &str) -> std::io::Result<Process> {
         std::fs::create_dir_all(&launch.directory)?;
-        let log = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&launch.log)?;
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(&launch.log)?;
         let mut command = tokio::process::Command::from(self.command(launch)?);
         let child = command
             .env_clear()
@@ -85,9 +82,8 @@ impl Processes {
             .stderr(log)
             .process_group(0)
             .spawn()?;
-        let pid = child
-            .id()
-            .ok_or_else(|| std::io::Error::other("the container has no process id"))?;
+        let pid =
+            child.id().ok_or_else(|| std::io::Error::other("the container has no process id"))?;
         self.tell_watchman('+', pid);
         lock(&self.live).insert(pid, id.to_owned());
         Ok(Process { pid, child })
@@ -104,11 +100,7 @@ impl Processes {
             return Ok(command);
         };
         let mut command = Command::new("/bin/sh");
-        command
-            .args(["-c", LAUNCHER])
-            .arg(proc_root)
-            .arg(&launch.cgroup)
-            .args(&launch.argv);
+        command.args(["-c", LAUNCHER]).arg(proc_root).arg(&launch.cgroup).args(&launch.argv);
         Ok(command)
     }
 
@@ -276,6 +268,5 @@ fn copy_cgroup(proc_root: &Path, from: u32, to: u32) -> bool {
     let source = proc_root.join(from.to_string()).join("cgroup");
     let directory = proc_root.join(to.to_string());
     let made = std::fs::create_dir_all(&directory);
-    made.and_then(|()| std::fs::copy(source, directory.join("cgroup")))
-        .is_ok()
+    made.and_then(|()| std::fs::copy(source, directory.join("cgroup"))).is_ok()
 }

@@ -49,9 +49,7 @@ async fn pre_start(
 ) -> Result<(), AllocationError> {
     let endpoint = node.read(|state| state.devices.endpoints.get(resource).cloned());
     let endpoint = endpoint.ok_or_else(|| AllocationError::NoEndpoint(resource.into()))?;
-    let required = endpoint
-        .options
-        .is_some_and(|options| options.pre_start_required);
+    let required = endpoint.options.is_some_and(|options| options.pre_start_required);
     if !required {
         return Ok(());
     }
@@ -61,30 +59,19 @@ async fn pre_start(
             pod.uid
         ))
     })?;
-    let mut client = endpoint
-        .client
-        .clone()
-        .ok_or_else(|| AllocationError::Stopped(resource.into()))?;
-    let request = PreStartContainerRequest {
-        devices_ids: node.shuffled(ids),
-    };
+    let mut client =
+        endpoint.client.clone().ok_or_else(|| AllocationError::Stopped(resource.into()))?;
+    let request = PreStartContainerRequest { devices_ids: node.shuffled(ids) };
     let call = unless_closed(&endpoint, client.pre_start_container(request));
     // This call has a deadline and holds up only its own pod, so it may be slow.
     let answer = tokio::time::timeout(node.options.pre_start_timeout, call)
         .await
-        .unwrap_or_else(|_| {
-            Err(tonic::Status::deadline_exceeded(
-                "context deadline exceeded",
-            ))
-        });
+        .unwrap_or_else(|_| Err(tonic::Status::deadline_exceeded("context deadline exceeded")));
     match answer {
         Ok(_) => Ok(()),
         Err(status) => {
             node.check_size(Rpc::PreStart, resource, &status);
-            Err(AllocationError::WrappedRpc(
-                Rpc::PreStart,
-                go_error(&status),
-            ))
+            Err(AllocationError::WrappedRpc(Rpc::PreStart, go_error(&status)))
         }
     }
 }
@@ -112,9 +99,7 @@ fn merge(replies: Vec<ContainerAllocateResponse>) -> RunOptions {
             options.annotations.entry(key).or_insert(value);
         }
         let mounts = reply.mounts.into_iter();
-        options
-            .mounts
-            .extend(mounts.filter(|mount| mounted.insert(mount.container_path.clone())));
+        options.mounts.extend(mounts.filter(|mount| mounted.insert(mount.container_path.clone())));
         let devices = reply.devices.into_iter();
         options
             .devices

@@ -160,9 +160,6 @@ impl ContainerStatus {
 
 impl ContainerState {
     pub(super) fn waiting(reason: &str, message: &str) -> Self {
-        Self::Waiting {
-            reason: reason.into(),
-            message: message.into(),
-        }
+        Self::Waiting { reason: reason.into(), message: message.into() }
     }
 }

@@ -30,9 +30,7 @@ pub(super) async fn run_pod(node: Arc<Node>, pod: Arc<PodSpec>, mut stop: StopSi
     if started {
         run_app_containers(&node, &pod, &stop).await;
     }
-    let grace = stop
-        .borrow_and_update()
-        .map_or(pod.grace, |stop| stop.grace);
+    let grace = stop.borrow_and_update().map_or(pod.grace, |stop| stop.grace);
     sidecar_stop.send_replace(Some(Stop { grace }));
     while sidecars.join_next().await.is_some() {}
     node.change_status(&pod.uid, finish);
@@ -120,19 +118,13 @@ fn finish(status: &mut PodStatus) {
         .values()
         .filter(|container| container.kind != ContainerKind::Sidecar)
         .all(|container| container.exit_code() == Some(0));
-    status.phase = if succeeded {
-        Phase::Succeeded
-    } else {
-        Phase::Failed
-    };
+    status.phase = if succeeded { Phase::Succeeded } else { Phase::Failed };
 }
 
 /// Running once every app container has started, Pending before.
 pub(super) fn work_out_phase(status: &mut PodStatus) {
-    let mut apps = status
-        .containers
-        .values()
-        .filter(|container| container.kind == ContainerKind::App);
+    let mut apps =
+        status.containers.values().filter(|container| container.kind == ContainerKind::App);
     if !status.phase.is_terminal() && apps.all(ContainerStatus::was_started) {
         status.phase = Phase::Running;
     }

@@ -102,9 +102,7 @@ impl Bridge {
             return;
         }
         if pod["metadata"]["deletionTimestamp"].is_string() {
-            let grace = pod["metadata"]["deletionGracePeriodSeconds"]
-                .as_u64()
-                .unwrap_or(0);
+            let grace = pod["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
             if let Some(handle) = handle {
                 handle.delete_with_grace(Duration::from_secs(grace));
             }
@@ -153,9 +151,7 @@ impl Bridge {
             "target": {"apiVersion": "v1", "kind": "Node", "name": self.node},
         });
         let parameters = kube::api::PostParams::default();
-        let bound: Value = pods
-            .create_subresource("binding", name, &parameters, &binding)
-            .await?;
+        let bound: Value = pods.create_subresource("binding", name, &parameters, &binding).await?;
         drop(bound);
         Ok(())
     }
@@ -164,38 +160,22 @@ impl Bridge {
         let (namespace, name) = key(pod);
         let status = scheduler::unschedulable(message);
         let known = pod["status"]["conditions"].as_array().into_iter().flatten();
-        let is_told = known
-            .clone()
-            .any(|condition| condition["message"] == message);
+        let is_told = known.clone().any(|condition| condition["message"] == message);
         if !is_told {
-            self.kube
-                .patch_status("pods", namespace, name, status)
-                .await?;
+            self.kube.patch_status("pods", namespace, name, status).await?;
         }
         Ok(())
     }
 
     async fn status_changed(&self, change: PodChange) {
-        let PodChange {
-            namespace,
-            name,
-            uid,
-            status,
-        } = change;
+        let PodChange { namespace, name, uid, status } = change;
         let kubernetes = serde_json::to_value(status.to_kubernetes()).unwrap_or_default();
-        let patched = self
-            .kube
-            .patch_status("pods", &namespace, &name, kubernetes)
-            .await;
+        let patched = self.kube.patch_status("pods", &namespace, &name, kubernetes).await;
         if let Err(error) = patched {
             tracing::debug!(%error, name, "status of a pod that is gone");
         }
         if status.gone {
-            drop(
-                self.kube
-                    .confirm_pod_deletion(&namespace, &name, &uid)
-                    .await,
-            );
+            drop(self.kube.confirm_pod_deletion(&namespace, &name, &uid).await);
         }
     }
 
@@ -211,18 +191,12 @@ impl Bridge {
         let node = self.kube.get("nodes", "", &self.node).unwrap_or_default();
         let same = |part: &str| {
             let wanted = status[part].as_object().into_iter().flatten();
-            wanted
-                .into_iter()
-                .all(|(resource, count)| node["status"][part][resource] == *count)
+            wanted.into_iter().all(|(resource, count)| node["status"][part][resource] == *count)
         };
         if same("capacity") && same("allocatable") {
             return;
         }
-        if let Err(error) = self
-            .kube
-            .patch_status("nodes", "", &self.node, status)
-            .await
-        {
+        if let Err(error) = self.kube.patch_status("nodes", "", &self.node, status).await {
             tracing::warn!(%error, "node status can't be synced");
         }
     }
@@ -241,21 +215,12 @@ impl PodLogs for Logs {
         &self,
         request: LogRequest,
     ) -> BoxFuture<'_, Result<BoxStream<'static, Bytes>, ApiError>> {
-        let text = self
-            .0
-            .pod(&request.uid)
-            .map(|pod| pod.log(&request.container));
+        let text = self.0.pod(&request.uid).map(|pod| pod.log(&request.container));
         Box::pin(async move {
             let text = text.unwrap_or_default();
             let lines: Vec<&str> = text.lines().collect();
-            let skip = request
-                .tail_lines
-                .map_or(0, |tail| lines.len().saturating_sub(tail));
-            let shown: String = lines
-                .iter()
-                .skip(skip)
-                .flat_map(|line| [line, "\n"])
-                .collect();
+            let skip = request.tail_lines.map_or(0, |tail| lines.len().saturating_sub(tail));
+            let shown: String = lines.iter().skip(skip).flat_map(|line| [line, "\n"]).collect();
             Ok(stream::once(async move { Bytes::from(shown) }).boxed())
         })
     }

@@ -22,9 +22,7 @@ pub(super) fn processes(sim_dir: &Path) -> Vec<i32> {
         .filter(|pid| u32::try_from(*pid) != Ok(own));
     pids.filter(|pid| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment
-            .split(|byte| *byte == 0)
-            .any(|entry| entry == mark.as_bytes())
+        environment.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes())
     })
     .collect()
 }

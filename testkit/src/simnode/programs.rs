@@ -8,18 +8,12 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// Programs of the simulated driver, under the names of the real ones.
-const TOOLS: [&str; 4] = [
-    "nvidia-cuda-mps-control",
-    "nvidia-cuda-mps-server",
-    "nvidia-smi",
-    "cuda-sample",
-];
+const TOOLS: [&str; 4] =
+    ["nvidia-cuda-mps-control", "nvidia-cuda-mps-server", "nvidia-smi", "cuda-sample"];
 
 /// Simulated driver libraries: file as built, name as loaded.
-const LIBRARIES: [(&str, &str); 2] = [
-    ("libnvidia_ml_sim.so", "libnvidia-ml.so.1"),
-    ("libcuda_sim.so", "libcuda.so.1"),
-];
+const LIBRARIES: [(&str, &str); 2] =
+    [("libnvidia_ml_sim.so", "libnvidia-ml.so.1"), ("libcuda_sim.so", "libcuda.so.1")];
 
 /// Something that has to be built first isn't there.
 #[derive(Debug, Error)]
@@ -53,10 +47,8 @@ pub fn built() -> PathBuf {
 pub(super) fn lay_out(built: &Path, directory: &Path) -> Result<(), ProgramsError> {
     let (bin, lib) = (directory.join("bin"), directory.join("lib"));
     for folder in [&bin, &lib] {
-        std::fs::create_dir_all(folder).map_err(|source| ProgramsError::Layout {
-            path: folder.clone(),
-            source,
-        })?;
+        std::fs::create_dir_all(folder)
+            .map_err(|source| ProgramsError::Layout { path: folder.clone(), source })?;
     }
     link(&built.join("mpshare"), &bin.join("mpshare"))?;
     for tool in TOOLS {
@@ -72,8 +64,5 @@ fn link(from: &Path, to: &Path) -> Result<(), ProgramsError> {
     if !from.is_file() {
         return Err(ProgramsError::NotBuilt(from.to_path_buf()));
     }
-    symlink(from, to).map_err(|source| ProgramsError::Layout {
-        path: to.to_path_buf(),
-        source,
-    })
+    symlink(from, to).map_err(|source| ProgramsError::Layout { path: to.to_path_buf(), source })
 }

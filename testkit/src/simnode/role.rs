@@ -49,11 +49,7 @@ pub(super) struct RoleProcess {
 impl RoleProcess {
     pub(super) fn start(mut command: Command, log: &Path) -> io::Result<Self> {
         let log = File::options().create(true).append(true).open(log)?;
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
+        let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
         Ok(Self { child })
     }
 

@@ -21,9 +21,7 @@ pub(super) fn fits(pod: &Value, node: &Value, pods: &[Value]) -> Result<(), Stri
     }
     let name = &node["metadata"]["name"];
     let mut used = BTreeMap::new();
-    for other in pods
-        .iter()
-        .filter(|other| other["spec"]["nodeName"] == *name && is_active(other))
+    for other in pods.iter().filter(|other| other["spec"]["nodeName"] == *name && is_active(other))
     {
         for (resource, count) in requests(other) {
             *used.entry(resource).or_insert(0) += count;
@@ -32,19 +30,14 @@ pub(super) fn fits(pod: &Value, node: &Value, pods: &[Value]) -> Result<(), Stri
     for (resource, count) in requests(pod) {
         let allocatable = number(&node["status"]["allocatable"][&resource]);
         if used.get(&resource).unwrap_or(&0) + count > allocatable {
-            return Err(format!(
-                "0/1 nodes are available: 1 Insufficient {resource}."
-            ));
+            return Err(format!("0/1 nodes are available: 1 Insufficient {resource}."));
         }
     }
     Ok(())
 }
 
 fn is_active(pod: &Value) -> bool {
-    !matches!(
-        pod["status"]["phase"].as_str(),
-        Some("Succeeded" | "Failed")
-    )
+    !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
 /// Extended resources: the larger of all app containers together and each init container.
@@ -67,10 +60,7 @@ fn requests(pod: &Value) -> BTreeMap<String, u64> {
 fn containers<'a>(pod: &'a Value, field: &str) -> impl Iterator<Item = BTreeMap<String, u64>> + 'a {
     let containers = pod["spec"][field].as_array().into_iter().flatten();
     containers.map(|container| {
-        let limits = container["resources"]["limits"]
-            .as_object()
-            .into_iter()
-            .flatten();
+        let limits = container["resources"]["limits"].as_object().into_iter().flatten();
         limits
             .filter(|(resource, _)| resource.contains('/'))
             .map(|(resource, count)| (resource.clone(), number(count)))
@@ -79,10 +69,7 @@ fn containers<'a>(pod: &'a Value, field: &str) -> impl Iterator<Item = BTreeMap<
 }
 
 fn number(value: &Value) -> u64 {
-    value
-        .as_u64()
-        .or_else(|| value.as_str()?.parse().ok())
-        .unwrap_or(0)
+    value.as_u64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
 }
 
 /// The condition of a pod that doesn't fit.

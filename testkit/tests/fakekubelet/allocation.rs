@@ -19,9 +19,7 @@ async fn the_preferred_ids_are_taken_if_they_were_offered() {
     let setup = Setup::new().await;
     let plugin = setup.plugin(Behaviour::new(&["a", "b", "c", "d"])).await;
     *plugin.behaviour.preferred.lock().unwrap() = Some(vec!["c".into(), "b".into(), "z".into()]);
-    let pod = setup
-        .kubelet
-        .admit(pod("p").gpus(GPU, 2).command(["/bin/sleep", "60"]));
+    let pod = setup.kubelet.admit(pod("p").gpus(GPU, 2).command(["/bin/sleep", "60"]));
     pod.wait_phase(Phase::Running, SOON).await.unwrap();
     assert_eq!(pod.devices("main", GPU), ids(&["b", "c"]));
     assert_eq!(setup.kubelet.violations(), []);
@@ -32,9 +30,7 @@ async fn too_few_preferred_ids_are_topped_up() {
     let setup = Setup::new().await;
     let plugin = setup.plugin(Behaviour::new(&["a", "b", "c"])).await;
     *plugin.behaviour.preferred.lock().unwrap() = Some(vec!["c".into()]);
-    let pod = setup
-        .kubelet
-        .admit(pod("p").gpus(GPU, 2).command(["/bin/sleep", "60"]));
+    let pod = setup.kubelet.admit(pod("p").gpus(GPU, 2).command(["/bin/sleep", "60"]));
     pod.wait_phase(Phase::Running, SOON).await.unwrap();
     let got = pod.devices("main", GPU);
     assert!(got.contains("c") && got.len() == 2, "{got:?}");
@@ -66,9 +62,7 @@ async fn a_pod_that_predicates_reject_was_allocated_and_is_freed_at_the_next_all
     let status = rejected.wait_phase(Phase::Failed, SOON).await.unwrap();
     assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
     assert_eq!(setup.kubelet.allocated(GPU), ids(&["a"]));
-    let next = setup
-        .kubelet
-        .admit(pod("n").gpus(GPU, 1).command(["/bin/sleep", "60"]));
+    let next = setup.kubelet.admit(pod("n").gpus(GPU, 1).command(["/bin/sleep", "60"]));
     next.wait_phase(Phase::Running, SOON).await.unwrap();
     assert_eq!(next.devices("main", GPU), ids(&["a"]));
     assert_eq!(plugin.behaviour.count("Allocate"), 2);
@@ -129,17 +123,11 @@ async fn the_reply_is_frozen_over_container_restarts() {
     *plugin.behaviour.reply.lock().unwrap() = Ok(reply(&[("SHARE", "1")], &[]));
     let pod = pod("p").gpus(GPU, 1).shell("echo share=$SHARE; exit 3");
     let pod = setup.kubelet.admit(pod);
-    pod.wait("restarts", SOON, |s| s.containers["main"].restarts >= 1)
-        .await
-        .unwrap();
+    pod.wait("restarts", SOON, |s| s.containers["main"].restarts >= 1).await.unwrap();
     *plugin.behaviour.reply.lock().unwrap() = Ok(reply(&[("SHARE", "2")], &[]));
     plugin.behaviour.list.send_replace(unhealthy(&["a"]));
     setup.allocatable(0).await;
-    pod.wait("restarts again", SOON, |s| {
-        s.containers["main"].restarts >= 3
-    })
-    .await
-    .unwrap();
+    pod.wait("restarts again", SOON, |s| s.containers["main"].restarts >= 3).await.unwrap();
     assert_eq!(plugin.behaviour.count("Allocate"), 1);
     assert!(!pod.log("main").contains("share=2"), "{}", pod.log("main"));
 }
@@ -149,10 +137,7 @@ async fn the_checkpoint_has_what_was_allocated_and_keeps_freed_pods() {
     let setup = Setup::new().await;
     let plugin = setup.plugin(Behaviour::new(&["a"])).await;
     *plugin.behaviour.reply.lock().unwrap() = Ok(reply(&[("SHARE", "1")], &[]));
-    let pod = pod("p")
-        .gpus(GPU, 1)
-        .command(["/bin/true"])
-        .restart(RestartPolicy::Never);
+    let pod = pod("p").gpus(GPU, 1).command(["/bin/true"]).restart(RestartPolicy::Never);
     let pod = setup.kubelet.admit(pod);
     pod.wait_phase(Phase::Succeeded, SOON).await.unwrap();
     let options = setup.kubelet.options();
@@ -173,9 +158,7 @@ async fn pre_start_holds_a_container_back_until_it_succeeds() {
     behaviour.options.pre_start_required = true;
     behaviour.pre_start = std::sync::Mutex::new(Err(Status::unavailable("former owner lives")));
     let plugin = setup.plugin(behaviour).await;
-    let pod = setup
-        .kubelet
-        .admit(pod("p").gpus(GPU, 1).command(["/bin/sleep", "60"]));
+    let pod = setup.kubelet.admit(pod("p").gpus(GPU, 1).command(["/bin/sleep", "60"]));
     plugin.behaviour.called("PreStartContainer", 2).await;
     let status = pod.status();
     assert_eq!(status.phase, Phase::Pending);

@@ -1,10 +1,7 @@
 //! The fake kubelet against a plugin that does what the test says: each trap of
 //! `facts/kubernetes.md` 1 is caught, and what is right isn't.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that meets a surprise should fail there and then"
-)]
+#![expect(clippy::unwrap_used, reason = "a test that meets a surprise should fail there and then")]
 
 mod allocation;
 mod node;

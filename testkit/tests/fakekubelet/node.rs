@@ -21,9 +21,7 @@ fn holder(pod: &str, container: &str) -> Holder {
 async fn a_restart_removes_sockets_and_keeps_running_pods_with_their_devices() {
     let setup = Setup::new().await;
     let plugin = setup.plugin(Behaviour::new(&["a", "b"])).await;
-    let pod = setup
-        .kubelet
-        .admit(pod("p").gpus(GPU, 1).command(["/bin/sleep", "60"]));
+    let pod = setup.kubelet.admit(pod("p").gpus(GPU, 1).command(["/bin/sleep", "60"]));
     let before = pod.wait_phase(Phase::Running, SOON).await.unwrap();
     let held = pod.devices("main", GPU);
     setup.kubelet.restart().await.unwrap();
@@ -65,12 +63,8 @@ async fn after_a_restart_a_pod_with_a_finished_container_fails_if_the_plugin_is_
 async fn after_a_reboot_pods_with_devices_fail() {
     let setup = Setup::new().await;
     let _plugin = setup.plugin(Behaviour::new(&["a"])).await;
-    let with = setup
-        .kubelet
-        .admit(pod("with").gpus(GPU, 1).command(["/bin/sleep", "60"]));
-    let without = setup
-        .kubelet
-        .admit(pod("without").command(["/bin/sleep", "60"]));
+    let with = setup.kubelet.admit(pod("with").gpus(GPU, 1).command(["/bin/sleep", "60"]));
+    let without = setup.kubelet.admit(pod("without").command(["/bin/sleep", "60"]));
     with.wait_phase(Phase::Running, SOON).await.unwrap();
     without.wait_phase(Phase::Running, SOON).await.unwrap();
     setup.kubelet.reboot().await.unwrap();
@@ -96,10 +90,8 @@ async fn a_pod_that_was_bound_while_the_kubelet_was_down_is_admitted_later() {
 #[tokio::test]
 async fn a_restart_frees_a_sync_loop_that_a_plugin_holds_up() {
     let setup = Setup::new().await;
-    let behaviour = Behaviour {
-        allocate_gate: tokio::sync::Semaphore::new(0),
-        ..Behaviour::new(&["a"])
-    };
+    let behaviour =
+        Behaviour { allocate_gate: tokio::sync::Semaphore::new(0), ..Behaviour::new(&["a"]) };
     let plugin = setup.plugin(behaviour).await;
     let hung = setup.kubelet.admit(pod("hung").gpus(GPU, 1));
     plugin.behaviour.called("Allocate", 1).await;
@@ -135,10 +127,7 @@ async fn pod_resources_lists_active_pods_and_no_init_containers() {
         .gpus(GPU, 1)
         .command(["/bin/sleep", "60"]);
     let running = setup.kubelet.admit(running);
-    let done = pod("done")
-        .gpus(GPU, 1)
-        .command(["/bin/true"])
-        .restart(RestartPolicy::Never);
+    let done = pod("done").gpus(GPU, 1).command(["/bin/true"]).restart(RestartPolicy::Never);
     running.wait_phase(Phase::Running, SOON).await.unwrap();
     let done = setup.kubelet.admit(done);
     done.wait_phase(Phase::Succeeded, SOON).await.unwrap();
@@ -147,10 +136,7 @@ async fn pod_resources_lists_active_pods_and_no_init_containers() {
     let mut client = lister(socket).unwrap();
     let held = list(&mut client, SOON).await.unwrap();
     assert_eq!(held[&holder("running", "app")], running.devices("app", GPU));
-    assert_eq!(
-        held[&holder("running", "side")],
-        running.devices("side", GPU)
-    );
+    assert_eq!(held[&holder("running", "side")], running.devices("side", GPU));
     assert_eq!(held.len(), 2, "{held:?}");
 
     let request = AllocatableResourcesRequest {};
@@ -171,10 +157,7 @@ async fn pod_resources_lists_active_pods_and_no_init_containers() {
 async fn listing_pod_resources_frees_the_devices_of_ended_pods() {
     let setup = Setup::new().await;
     let _plugin = setup.plugin(Behaviour::new(&["a"])).await;
-    let pod = pod("p")
-        .gpus(GPU, 1)
-        .command(["/bin/true"])
-        .restart(RestartPolicy::Never);
+    let pod = pod("p").gpus(GPU, 1).command(["/bin/true"]).restart(RestartPolicy::Never);
     let pod = setup.kubelet.admit(pod);
     pod.wait_phase(Phase::Succeeded, SOON).await.unwrap();
     assert_eq!(setup.kubelet.allocated(GPU).len(), 1);
@@ -192,8 +175,5 @@ async fn pod_resources_can_be_rate_limited() {
         refused += usize::from(list(&mut client, SOON).await.is_err());
     }
     assert!(refused > 0);
-    wait_until("socket", || {
-        setup.kubelet.options().pod_resources_socket.exists()
-    })
-    .await;
+    wait_until("socket", || setup.kubelet.options().pod_resources_socket.exists()).await;
 }

@@ -86,19 +86,13 @@ impl Plugin {
             behaviour: Arc::clone(&behaviour),
             ended: ended.clone(),
         });
-        let serving = tonic::transport::Server::builder()
-            .add_service(service)
-            .serve_with_incoming_shutdown(
+        let serving =
+            tonic::transport::Server::builder().add_service(service).serve_with_incoming_shutdown(
                 UnixListenerStream::new(listener),
                 ended.clone().cancelled_owned(),
             );
         tokio::spawn(serving);
-        Self {
-            behaviour,
-            endpoint: endpoint.into(),
-            directory: directory.into(),
-            ended,
-        }
+        Self { behaviour, endpoint: endpoint.into(), directory: directory.into(), ended }
     }
 
     pub(crate) async fn register(&self) -> Result<(), RegisterError> {
@@ -128,11 +122,7 @@ pub(crate) fn request(endpoint: &str, resource: &str) -> RegisterRequest {
 }
 
 pub(crate) fn device(id: &str, health: &str) -> Device {
-    Device {
-        id: id.into(),
-        health: health.into(),
-        topology: None,
-    }
+    Device { id: id.into(), health: health.into(), topology: None }
 }
 
 pub(crate) fn healthy(ids: &[&str]) -> Vec<Device> {
@@ -224,18 +214,12 @@ impl DevicePlugin for Service {
         &self,
         request: Request<AllocateRequest>,
     ) -> Result<Response<AllocateResponse>, Status> {
-        let ids = request
-            .into_inner()
-            .container_requests
-            .remove(0)
-            .devices_ids;
+        let ids = request.into_inner().container_requests.remove(0).devices_ids;
         self.behaviour.note("Allocate", &ids);
         let permit = self.behaviour.allocate_gate.acquire().await;
         permit.unwrap().forget();
         let reply = self.behaviour.reply.lock().unwrap().clone()?;
-        Ok(Response::new(AllocateResponse {
-            container_responses: vec![reply],
-        }))
+        Ok(Response::new(AllocateResponse { container_responses: vec![reply] }))
     }
 
     async fn pre_start_container(

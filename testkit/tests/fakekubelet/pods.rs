@@ -17,8 +17,7 @@ use super::plugin::{Behaviour, GPU, SOON, reply, wait_until};
 fn lives(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // A zombie has ended.
-    stat.rsplit_once(')')
-        .is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
 
 async fn pid(pod: &PodHandle) -> u32 {
@@ -30,10 +29,7 @@ async fn pid(pod: &PodHandle) -> u32 {
 async fn a_container_meets_its_mounts_under_host_paths() {
     let setup = Setup::new().await;
     let plugin = setup.plugin(Behaviour::new(&["a"])).await;
-    let (pipe, shm) = (
-        setup.directory.path().join("pipe"),
-        setup.directory.path().join("shm"),
-    );
+    let (pipe, shm) = (setup.directory.path().join("pipe"), setup.directory.path().join("shm"));
     std::fs::create_dir(&pipe).unwrap();
     std::fs::create_dir(&shm).unwrap();
     *plugin.behaviour.reply.lock().unwrap() = Ok(reply(
@@ -57,15 +53,11 @@ async fn a_missing_mount_source_becomes_a_directory_and_is_a_violation() {
     let plugin = setup.plugin(Behaviour::new(&["a"])).await;
     let pipe = setup.directory.path().join("control");
     *plugin.behaviour.reply.lock().unwrap() = Ok(reply(&[], &[("/mps/control", &pipe)]));
-    let pod = setup
-        .kubelet
-        .admit(pod("p").gpus(GPU, 1).command(["/bin/sleep", "60"]));
+    let pod = setup.kubelet.admit(pod("p").gpus(GPU, 1).command(["/bin/sleep", "60"]));
     pod.wait_phase(Phase::Running, SOON).await.unwrap();
     assert!(pipe.is_dir());
-    let expected = Violation::MountSourceMissing {
-        path: pipe,
-        container_path: "/mps/control".into(),
-    };
+    let expected =
+        Violation::MountSourceMissing { path: pipe, container_path: "/mps/control".into() };
     assert_eq!(setup.kubelet.violations(), [expected]);
 }
 
@@ -133,15 +125,10 @@ async fn a_forced_deletion_frees_devices_before_the_processes_end() {
     wait_until("trap set", || first.log("main").contains("up")).await;
     first.force_delete();
     first.wait_gone(SOON).await.unwrap();
-    let second = setup
-        .kubelet
-        .admit(pod("second").gpus(GPU, 1).command(["/bin/sleep", "60"]));
+    let second = setup.kubelet.admit(pod("second").gpus(GPU, 1).command(["/bin/sleep", "60"]));
     second.wait_phase(Phase::Running, SOON).await.unwrap();
     assert_eq!(second.devices("main", GPU).len(), 1);
-    assert!(
-        lives(pid),
-        "the first pod's process has to outlive its devices"
-    );
+    assert!(lives(pid), "the first pod's process has to outlive its devices");
 }
 
 #[tokio::test]
@@ -205,9 +192,7 @@ async fn cgroup_files_name_pod_and_container_and_go_with_the_process() {
     })
     .await;
     let proc_root = setup.directory.path().join("proc");
-    let pod = setup
-        .kubelet
-        .admit(pod("p").shell("sleep 300 & echo $!; wait"));
+    let pod = setup.kubelet.admit(pod("p").shell("sleep 300 & echo $!; wait"));
     let pid = pid(&pod).await;
     let id = pod.status().containers["main"].id.clone();
     let expected = format!("0::/kubepods/besteffort/pod{}/{id}\n", pod.uid());
@@ -249,9 +234,7 @@ async fn a_manifest_runs_with_its_image_mapped() {
         }
     }))
     .unwrap();
-    let pod = setup
-        .kubelet
-        .admit(PodSpec::from_manifest(&manifest).unwrap());
+    let pod = setup.kubelet.admit(PodSpec::from_manifest(&manifest).unwrap());
     let status = pod.wait_phase(Phase::Succeeded, SOON).await.unwrap();
     assert_eq!(pod.log("cuda"), "slept infinity\n");
     assert_eq!(pod.devices("cuda", GPU).len(), 1);

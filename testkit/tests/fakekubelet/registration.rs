@@ -49,10 +49,7 @@ async fn registering_before_serving_is_a_violation() {
     let socket = setup.kubelet.options().device_plugins.join("kubelet.sock");
     let refused = register(&socket, request("late.sock", GPU), SOON).await;
     assert!(refused.is_err());
-    let expected = Violation::NotServing {
-        resource: GPU.into(),
-        endpoint: "late.sock".into(),
-    };
+    let expected = Violation::NotServing { resource: GPU.into(), endpoint: "late.sock".into() };
     assert_eq!(setup.kubelet.violations(), [expected]);
 }
 
@@ -66,10 +63,7 @@ async fn a_plugin_that_hangs_up_while_registering_is_no_violation() {
     // This one waits its time out, and by then the first one's is out too.
     let refused = register(&socket, request("late.sock", GPU), SOON).await;
     assert!(refused.is_err());
-    let expected = Violation::NotServing {
-        resource: GPU.into(),
-        endpoint: "late.sock".into(),
-    };
+    let expected = Violation::NotServing { resource: GPU.into(), endpoint: "late.sock".into() };
     assert_eq!(setup.kubelet.violations(), [expected]);
 }
 
@@ -94,9 +88,7 @@ async fn overlapping_registrations_disconnect_the_newer_client() {
     setup.allocatable(2).await;
     older.end();
     setup.allocatable(0).await;
-    let expected = Violation::NewerClientDisconnected {
-        resource: GPU.into(),
-    };
+    let expected = Violation::NewerClientDisconnected { resource: GPU.into() };
     assert_eq!(setup.kubelet.violations(), [expected]);
     wait_until("the newer stream is closed", || {
         newer.behaviour.list.is_closed() || newer.behaviour.list.receiver_count() == 0
@@ -121,41 +113,26 @@ async fn a_message_over_4_mib_is_a_violation() {
     let setup = Setup::new().await;
     let plugin = setup.plugin(Behaviour::new(&["a"])).await;
     let id = "x".repeat(5 * 1024 * 1024);
-    plugin
-        .behaviour
-        .list
-        .send_replace(vec![device(&id, "Healthy")]);
+    plugin.behaviour.list.send_replace(vec![device(&id, "Healthy")]);
     setup.allocatable(0).await;
-    let expected = Violation::MessageTooLarge {
-        rpc: Rpc::ListAndWatch,
-        resource: GPU.into(),
-    };
+    let expected = Violation::MessageTooLarge { rpc: Rpc::ListAndWatch, resource: GPU.into() };
     assert_eq!(setup.kubelet.violations(), [expected]);
 }
 
 async fn slow_allocation(setup: &Setup, change: impl FnOnce(&Plugin)) {
-    let behaviour = Behaviour {
-        allocate_gate: tokio::sync::Semaphore::new(0),
-        ..Behaviour::new(&["a", "b"])
-    };
+    let behaviour =
+        Behaviour { allocate_gate: tokio::sync::Semaphore::new(0), ..Behaviour::new(&["a", "b"]) };
     let plugin = setup.plugin(behaviour).await;
-    let pod = setup
-        .kubelet
-        .admit(pod("p").gpus(GPU, 2).command(["/bin/sleep", "60"]));
+    let pod = setup.kubelet.admit(pod("p").gpus(GPU, 2).command(["/bin/sleep", "60"]));
     plugin.behaviour.called("Allocate", 1).await;
     let before = setup.kubelet.device_list(GPU).unwrap();
     change(&plugin);
-    let waited = setup
-        .kubelet
-        .wait_list(GPU, before.at, SOON, |_| true)
-        .await;
+    let waited = setup.kubelet.wait_list(GPU, before.at, SOON, |_| true).await;
     waited.unwrap();
     plugin.behaviour.allocate_gate.add_permits(1);
-    pod.wait("is settled", SOON, |status| {
-        status.admitted || status.phase.is_terminal()
-    })
-    .await
-    .unwrap();
+    pod.wait("is settled", SOON, |status| status.admitted || status.phase.is_terminal())
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -186,14 +163,10 @@ async fn an_id_that_turns_unhealthy_during_allocate_is_fine() {
 #[tokio::test]
 async fn an_offered_id_that_vanishes_during_preferred_allocation_is_a_violation() {
     let setup = Setup::new().await;
-    let behaviour = Behaviour {
-        preferred_gate: tokio::sync::Semaphore::new(0),
-        ..Behaviour::new(&["a", "b"])
-    };
+    let behaviour =
+        Behaviour { preferred_gate: tokio::sync::Semaphore::new(0), ..Behaviour::new(&["a", "b"]) };
     let plugin = setup.plugin(behaviour).await;
-    setup
-        .kubelet
-        .admit(pod("p").gpus(GPU, 1).command(["/bin/true"]));
+    setup.kubelet.admit(pod("p").gpus(GPU, 1).command(["/bin/true"]));
     plugin.behaviour.called("GetPreferredAllocation", 1).await;
     plugin.behaviour.list.send_replace(healthy(&["a"]));
     setup.allocatable(1).await;
@@ -215,11 +188,7 @@ async fn a_reused_id_that_has_left_the_list_is_a_violation_at_the_next_allocate(
     };
     let plugin = setup.plugin(behaviour).await;
     *plugin.behaviour.preferred.lock().unwrap() = Some(vec!["a".into()]);
-    let pod = pod("p")
-        .init_container("init")
-        .gpus(GPU, 1)
-        .container("app")
-        .gpus(GPU, 2);
+    let pod = pod("p").init_container("init").gpus(GPU, 1).container("app").gpus(GPU, 2);
     let pod = setup.kubelet.admit(pod);
     plugin.behaviour.called("GetPreferredAllocation", 2).await;
     plugin.behaviour.list.send_replace(healthy(&["b", "c"]));
@@ -238,17 +207,11 @@ async fn a_reused_id_that_has_left_the_list_is_a_violation_at_the_next_allocate(
 #[tokio::test]
 async fn a_hung_allocate_is_a_violation_and_holds_up_other_pods() {
     let setup = Setup::with(|options| options.rpc_limit = Duration::from_millis(100)).await;
-    let behaviour = Behaviour {
-        allocate_gate: tokio::sync::Semaphore::new(0),
-        ..Behaviour::new(&["a", "b"])
-    };
+    let behaviour =
+        Behaviour { allocate_gate: tokio::sync::Semaphore::new(0), ..Behaviour::new(&["a", "b"]) };
     let plugin = setup.plugin(behaviour).await;
-    setup
-        .kubelet
-        .admit(pod("hung").gpus(GPU, 1).command(["/bin/true"]));
-    let other = setup
-        .kubelet
-        .admit(pod("other").command(["/bin/sleep", "60"]));
+    setup.kubelet.admit(pod("hung").gpus(GPU, 1).command(["/bin/true"]));
+    let other = setup.kubelet.admit(pod("other").command(["/bin/sleep", "60"]));
     wait_until("violation", || !setup.kubelet.violations().is_empty()).await;
     let expected = Violation::SlowRpc {
         rpc: Rpc::Allocate,
@@ -258,8 +221,5 @@ async fn a_hung_allocate_is_a_violation_and_holds_up_other_pods() {
     assert_eq!(setup.kubelet.violations(), [expected]);
     assert!(!other.status().admitted);
     plugin.behaviour.allocate_gate.add_permits(1);
-    other
-        .wait("is admitted", SOON, |status| status.admitted)
-        .await
-        .unwrap();
+    other.wait("is admitted", SOON, |status| status.admitted).await.unwrap();
 }

@@ -27,19 +27,10 @@ struct Chaos {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_kills_lose_no_client_and_never_over_commit() {
-    let seed = std::env::var("MPSHARE_CHAOS_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
+    let seed = std::env::var("MPSHARE_CHAOS_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or(20_261_130);
     let mut chaos = Chaos {
-        node: running(
-            Setup {
-                seed,
-                ..Setup::two_cards()
-            },
-            2,
-        )
-        .await,
+        node: running(Setup { seed, ..Setup::two_cards() }, 2).await,
         random: fastrand::Rng::with_seed(seed),
         pods: Vec::new(),
         replicas: 2,
@@ -56,16 +47,14 @@ async fn two_hundred_kills_lose_no_client_and_never_over_commit() {
     chaos.settle().await;
     println!(
         "seed {seed}: {} kills, {} clients started, {} requests refused",
-        chaos.killed, chaos.started, chaos.refused.len()
+        chaos.killed,
+        chaos.started,
+        chaos.refused.len()
     );
     for message in &chaos.refused {
         println!("refused: {message}");
     }
-    assert!(
-        chaos.started > 20,
-        "too few clients for the test to mean anything: {}",
-        chaos.started
-    );
+    assert!(chaos.started > 20, "too few clients for the test to mean anything: {}", chaos.started);
 }
 
 impl Chaos {
@@ -148,51 +137,28 @@ impl Chaos {
     /// The simulator's own account: limits of clients against the card.
     fn check_cards(&self, state: &SimState) {
         for gpu in &state.gpus {
-            let mine = || {
-                state
-                    .processes
-                    .iter()
-                    .filter(|process| process.gpu == gpu.uuid)
-            };
+            let mine = || state.processes.iter().filter(|process| process.gpu == gpu.uuid);
             let clients = mine().filter(|p| matches!(p.kind, ProcessKind::MpsClient { .. }));
             let limits: Vec<u64> = clients.map(|p| p.limit_mib.unwrap_or(u64::MAX)).collect();
-            let sum: u64 = limits
-                .iter()
-                .fold(0, |sum, limit| sum.saturating_add(*limit));
-            assert!(
-                sum <= gpu.total_mib,
-                "{limits:?} MiB on {} {}",
-                gpu.uuid,
-                self.story()
-            );
+            let sum: u64 = limits.iter().fold(0, |sum, limit| sum.saturating_add(*limit));
+            assert!(sum <= gpu.total_mib, "{limits:?} MiB on {} {}", gpu.uuid, self.story());
             let plain = mine().filter(|p| p.kind == ProcessKind::Plain).count();
             let others = mine().count() - plain;
-            assert!(
-                plain == 0 || (plain == 1 && others == 0),
-                "{plain}+{others} {}",
-                self.story()
-            );
+            assert!(plain == 0 || (plain == 1 && others == 0), "{plain}+{others} {}", self.story());
         }
     }
 
     /// The product's account.
     fn check_ledger(&self, state: &SimState) {
         let path = self.node.mps_root().allocations();
-        let allocations = read_document::<Allocations>(&path)
-            .unwrap()
-            .unwrap_or_default();
+        let allocations = read_document::<Allocations>(&path).unwrap().unwrap_or_default();
         let mut sums = BTreeMap::new();
         for record in allocations.records {
             *sums.entry(record.gpu).or_insert(0) += record.memory_mib;
         }
         for gpu in &state.gpus {
             let sum = sums.get(&gpu.uuid).copied().unwrap_or(0);
-            assert!(
-                sum <= gpu.total_mib,
-                "ledger {sum} MiB on {} {}",
-                gpu.uuid,
-                self.story()
-            );
+            assert!(sum <= gpu.total_mib, "ledger {sum} MiB on {} {}", gpu.uuid, self.story());
         }
     }
 
@@ -203,35 +169,17 @@ impl Chaos {
             let status = pod.status();
             if status.phase == Phase::Failed && pid.is_none() {
                 let reason = status.reason.clone().unwrap_or_default();
-                assert_eq!(
-                    reason,
-                    "UnexpectedAdmissionError",
-                    "{status:?} {}",
-                    self.story()
-                );
+                assert_eq!(reason, "UnexpectedAdmissionError", "{status:?} {}", self.story());
                 self.refused.push(status.message.unwrap_or_default());
                 continue;
             }
             let name = &pod.spec().name;
             let now = status.pids().into_values().next();
             if pid.is_some() {
-                assert_eq!(
-                    now,
-                    pid,
-                    "client of {name} lost: {} {}",
-                    pod.log("c"),
-                    self.story()
-                );
-                let process = state
-                    .processes
-                    .iter()
-                    .find(|p| Some(p.id.pid.unsigned_abs()) == pid);
+                assert_eq!(now, pid, "client of {name} lost: {} {}", pod.log("c"), self.story());
+                let process = state.processes.iter().find(|p| Some(p.id.pid.unsigned_abs()) == pid);
                 let is_well = process.is_some_and(|process| process.sticky_error.is_none());
-                assert!(
-                    is_well,
-                    "context of {name} lost: {process:?} {}",
-                    self.story()
-                );
+                assert!(is_well, "context of {name} lost: {process:?} {}", self.story());
             }
             let is_holding = pod.log("c").contains("holding");
             if pid.is_none() && is_holding {

@@ -10,6 +10,9 @@
 )]
 
 mod chaos;
+mod drivers;
+mod health;
 mod hostile;
+mod reload;
 mod scene;
 mod supervisor;

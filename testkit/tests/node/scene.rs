@@ -22,9 +22,8 @@ pub(crate) fn config(replicas: u32) -> String {
 /// A node with the document's configs and one more, and no process of the product.
 pub(crate) async fn bare(setup: Setup) -> SimNode {
     let node = SimNode::start(setup).await.unwrap();
-    let configs: serde_json::Map<_, _> = (1..=4)
-        .map(|n| (format!("mps-{n}x"), json!(config(n))))
-        .collect();
+    let configs: serde_json::Map<_, _> =
+        (1..=4).map(|n| (format!("mps-{n}x"), json!(config(n)))).collect();
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "data": configs,
         "metadata": {"name": "nvidia-device-plugin-configs", "namespace": "kube-system"},
@@ -39,10 +38,7 @@ pub(crate) async fn running(setup: Setup, replicas: usize) -> SimNode {
     let mut node = bare(setup).await;
     label(&node, replicas).await;
     node.start_product().unwrap();
-    node.kubelet()
-        .wait_allocatable(GPU, cards * replicas, PATIENCE)
-        .await
-        .unwrap();
+    node.kubelet().wait_allocatable(GPU, cards * replicas, PATIENCE).await.unwrap();
     node
 }
 
@@ -50,10 +46,7 @@ pub(crate) async fn running(setup: Setup, replicas: usize) -> SimNode {
 pub(crate) async fn label(node: &SimNode, replicas: usize) {
     let value = format!("mps-{replicas}x");
     let key = "nvidia.com/device-plugin.config";
-    node.kube()
-        .patch_node_label(NODE, key, &value)
-        .await
-        .unwrap();
+    node.kube().patch_node_label(NODE, key, &value).await.unwrap();
 }
 
 /// A node with a supervisor alone, on a config that this test wrote.
@@ -93,10 +86,9 @@ pub(crate) async fn hold(node: &SimNode, spec: PodSpec) -> PodHandle {
     if let Err(error) = pod.wait_phase(Phase::Running, PATIENCE).await {
         panic!("{error}: {:?}\n{}", pod.status(), logs(node));
     }
-    wait(
-        &format!("`{}` holds its memory: {}", pod.spec().name, pod.log("c")),
-        || pod.log("c").contains("holding"),
-    )
+    wait(&format!("`{}` holds its memory: {}", pod.spec().name, pod.log("c")), || {
+        pod.log("c").contains("holding")
+    })
     .await;
     pod
 }
@@ -122,21 +114,14 @@ pub(crate) async fn card(
     what: &str,
     check: impl Fn(&GpuStatus) -> bool,
 ) -> GpuStatus {
-    let found = || {
-        node.status()
-            .and_then(|status| status.gpus.get(index).cloned())
-    };
+    let found = || node.status().and_then(|status| status.gpus.get(index).cloned());
     let until = Instant::now() + PATIENCE;
     loop {
         let status = found();
         if let Some(status) = status.as_ref().filter(|status| check(status)) {
             return status.clone();
         }
-        assert!(
-            Instant::now() < until,
-            "card {index} isn't {what}: {status:#?}\n{}",
-            logs(node)
-        );
+        assert!(Instant::now() < until, "card {index} isn't {what}: {status:#?}\n{}", logs(node));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -152,10 +137,7 @@ pub(crate) fn logs(node: &SimNode) -> String {
         let text = std::fs::read_to_string(node.log(role)).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         let end = lines.iter().skip(lines.len().saturating_sub(30));
-        format!(
-            "--- {role}\n{}\n",
-            end.copied().collect::<Vec<_>>().join("\n")
-        )
+        format!("--- {role}\n{}\n", end.copied().collect::<Vec<_>>().join("\n"))
     };
     Role::ALL.map(log).concat()
 }

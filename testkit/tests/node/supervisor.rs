@@ -19,10 +19,7 @@ fn mode(node: &SimNode, index: usize) -> ComputeMode {
 
 fn control(node: &SimNode, pipe: &str, command: &str) -> String {
     let mut program = node.program("nvidia-cuda-mps-control");
-    program
-        .env("CUDA_MPS_PIPE_DIRECTORY", pipe)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
+    program.env("CUDA_MPS_PIPE_DIRECTORY", pipe).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = program.spawn().unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), command.as_bytes()).unwrap();
     String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
@@ -37,11 +34,7 @@ async fn every_card_gets_a_daemon_of_its_own_with_verified_limits() {
         let daemon = status.daemon.unwrap();
         let limits = daemon.limits.unwrap();
         assert_eq!((limits.memory_mib, limits.percent_tenths), (mib, 500));
-        let said = control(
-            &node,
-            &daemon.pipe_directory,
-            "get_default_active_thread_percentage\n",
-        );
+        let said = control(&node, &daemon.pipe_directory, "get_default_active_thread_percentage\n");
         assert_eq!(said, "50.0\n");
         assert_eq!(mode(&node, index), ComputeMode::ExclusiveProcess);
         pids.push(daemon.pid);
@@ -68,10 +61,7 @@ async fn limits_that_somebody_changed_while_no_supervisor_ran_are_set_again() {
     std::fs::remove_file(node.mps_root().status()).unwrap();
     node.start_role(Role::Supervisor).unwrap();
     ready(&node, 0).await;
-    assert_eq!(
-        control(&node, &pipe, "get_default_device_pinned_mem_limit 0\n"),
-        "7G\n"
-    );
+    assert_eq!(control(&node, &pipe, "get_default_device_pinned_mem_limit 0\n"), "7G\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,14 +128,8 @@ async fn a_driver_that_comes_up_late_is_waited_for_and_said() {
     change(&node, |state| state.faults.driver_not_loaded = true);
     write_config(&node, 2);
     node.start_role(Role::Supervisor).unwrap();
-    let code = || {
-        node.status()
-            .and_then(|status| Some(status.reasons.first()?.code.clone()))
-    };
-    wait("the reason is told", || {
-        code().as_deref() == Some("DriverUnavailable")
-    })
-    .await;
+    let code = || node.status().and_then(|status| Some(status.reasons.first()?.code.clone()));
+    wait("the reason is told", || code().as_deref() == Some("DriverUnavailable")).await;
     change(&node, |state| state.faults.driver_not_loaded = false);
     ready(&node, 0).await;
 }
@@ -154,9 +138,7 @@ async fn a_driver_that_comes_up_late_is_waited_for_and_said() {
 async fn a_foreign_daemon_in_the_directory_is_named_and_left_alone() {
     let mut node = crate::scene::bare(Setup::two_cards()).await;
     let uuid = Setup::two_cards().cards[0].1.parse().unwrap();
-    let paths = node
-        .mps_root()
-        .gpu(&"nvidia.com/gpu".parse().unwrap(), &uuid);
+    let paths = node.mps_root().gpu(&"nvidia.com/gpu".parse().unwrap(), &uuid);
     std::fs::create_dir_all(paths.pipe()).unwrap();
     let started = node
         .program("nvidia-cuda-mps-control")
@@ -169,15 +151,10 @@ async fn a_foreign_daemon_in_the_directory_is_named_and_left_alone() {
     write_config(&node, 2);
     node.start_role(Role::Supervisor).unwrap();
     let is_refused = |card: &mpshare_api::GpuStatus| {
-        card.reason
-            .as_ref()
-            .is_some_and(|reason| reason.code == "ForeignDaemon")
+        card.reason.as_ref().is_some_and(|reason| reason.code == "ForeignDaemon")
     };
     let status = card(&node, 0, "refused", is_refused).await;
     assert_ne!(status.state, GpuState::Ready);
     let pipe = paths.pipe().display().to_string();
-    assert_eq!(
-        control(&node, &pipe, "get_default_active_thread_percentage\n"),
-        "100.0\n"
-    );
+    assert_eq!(control(&node, &pipe, "get_default_active_thread_percentage\n"), "100.0\n");
 }

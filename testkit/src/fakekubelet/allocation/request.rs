@@ -38,9 +38,7 @@ impl Request<'_> {
         occasion: Occasion,
     ) -> Result<Ids, AllocationError> {
         let running = occasion == Occasion::Readmission && self.is_running();
-        let start = self
-            .node
-            .change(|state| self.start(&mut state.devices, reusable, running))?;
+        let start = self.node.change(|state| self.start(&mut state.devices, reusable, running))?;
         let (taken, available) = match start {
             Start::Enough(ids) => return Ok(ids),
             Start::Choose { taken, available } => (taken, available),
@@ -132,9 +130,8 @@ impl Request<'_> {
         let endpoint = self.endpoint();
         let endpoint =
             endpoint.ok_or_else(|| AllocationError::NoEndpoint(self.resource.to_owned()))?;
-        let wants = endpoint
-            .options
-            .is_some_and(|options| options.get_preferred_allocation_available);
+        let wants =
+            endpoint.options.is_some_and(|options| options.get_preferred_allocation_available);
         if !wants {
             return Ok(Ids::new());
         }
@@ -182,8 +179,7 @@ impl Request<'_> {
         let reply = match result {
             Ok(reply) => reply,
             Err(error) => {
-                self.node
-                    .change(|state| state.devices.recompute_allocated());
+                self.node.change(|state| state.devices.recompute_allocated());
                 return Err(error);
             }
         };
@@ -215,9 +211,7 @@ impl Request<'_> {
 
     /// After the reply the kubelet looks the devices up without a check.
     fn check_known(&self, ids: &Ids) -> Result<(), AllocationError> {
-        let unknown = self
-            .node
-            .read(|state| state.devices.unknown(self.resource, ids));
+        let unknown = self.node.read(|state| state.devices.unknown(self.resource, ids));
         for device in &unknown {
             self.node.record(Violation::DeviceVanished {
                 resource: self.resource.to_owned(),
@@ -228,14 +222,12 @@ impl Request<'_> {
         if unknown.is_empty() {
             return Ok(());
         }
-        self.node
-            .change(|state| state.devices.recompute_allocated());
+        self.node.change(|state| state.devices.recompute_allocated());
         Err(AllocationError::Panicked(unknown.join(", ")))
     }
 
     fn endpoint(&self) -> Option<Endpoint> {
-        self.node
-            .read(|state| state.devices.endpoints.get(self.resource).cloned())
+        self.node.read(|state| state.devices.endpoints.get(self.resource).cloned())
     }
 
     fn client(&self, endpoint: &Endpoint) -> Result<DevicePluginClient<Channel>, AllocationError> {
@@ -261,7 +253,6 @@ impl<'a> Transit<'a> {
 
 impl Drop for Transit<'_> {
     fn drop(&mut self) {
-        self.node
-            .change(|state| state.devices.end_transit(self.number));
+        self.node.change(|state| state.devices.end_transit(self.number));
     }
 }

@@ -10,11 +10,7 @@ fn options() -> Options {
 }
 
 fn mount(container_path: &str, host_path: &str) -> Mount {
-    Mount {
-        container_path: container_path.into(),
-        host_path: host_path.into(),
-        read_only: false,
-    }
+    Mount { container_path: container_path.into(), host_path: host_path.into(), read_only: false }
 }
 
 fn started(options: &Options, pod: &PodSpec, given: &RunOptions) -> Launch {
@@ -35,10 +31,7 @@ fn pod_env_beats_plugin_env_beats_image_env() {
     };
     let pod = pod("p").image("i").env("C", "pod");
     let env = started(&options, &pod, &given).env;
-    assert_eq!(
-        (&*env["A"], &*env["B"], &*env["C"]),
-        ("image", "plugin", "pod")
-    );
+    assert_eq!((&*env["A"], &*env["B"], &*env["C"]), ("image", "plugin", "pod"));
 }
 
 #[test]
@@ -48,10 +41,7 @@ fn env_values_in_a_mount_become_host_paths() {
         mounts: vec![mount("/mps", "/host"), mount("/mps/pipe", "/run/pipe")],
         ..RunOptions::default()
     };
-    let pod = pod("p")
-        .env("LOG", "/mps/log/a")
-        .env("OTHER", "/mpsx")
-        .env("ROOT", "/mps/");
+    let pod = pod("p").env("LOG", "/mps/log/a").env("OTHER", "/mpsx").env("ROOT", "/mps/");
     let env = started(&options(), &pod, &given).env;
     assert_eq!(env["PIPE"], "/run/pipe");
     assert_eq!(env["LOG"], "/host/log/a");
@@ -63,10 +53,8 @@ fn env_values_in_a_mount_become_host_paths() {
 fn what_is_at_dev_shm_is_told_to_the_driver() {
     let mut options = options();
     options.host_shm = Some("/host/shm".into());
-    let given = RunOptions {
-        mounts: vec![mount("/dev/shm", "/run/mps/shm")],
-        ..RunOptions::default()
-    };
+    let given =
+        RunOptions { mounts: vec![mount("/dev/shm", "/run/mps/shm")], ..RunOptions::default() };
     let none = RunOptions::default();
     let shm =
         |pod: PodSpec, given: &RunOptions| started(&options, &pod, given).env[SHM_ENV].clone();
@@ -81,10 +69,8 @@ fn what_is_at_dev_shm_is_told_to_the_driver() {
 
 #[test]
 fn arguments_can_use_plugin_env() {
-    let given = RunOptions {
-        envs: BTreeMap::from([("GPUS".into(), "2".into())]),
-        ..RunOptions::default()
-    };
+    let given =
+        RunOptions { envs: BTreeMap::from([("GPUS".into(), "2".into())]), ..RunOptions::default() };
     let pod = pod("p").command(["echo", "n=$(GPUS)", "$(NO)", "$$(GPUS)", "5$"]);
     let argv = started(&options(), &pod, &given).argv;
     assert_eq!(argv, ["echo", "n=2", "$(NO)", "$(GPUS)", "5$"]);
@@ -104,10 +90,6 @@ fn an_image_maps_programs() {
     assert_eq!(slept, ["/sim/hold", "-q", "infinity"]);
     assert_eq!(argv(pod("p").image("i")), ["serve"]);
     options.images.get_mut("i").unwrap().instead = Some(vec!["x".into()]);
-    let instead = started(
-        &options,
-        &pod("p").image("i").command(["a"]),
-        &RunOptions::default(),
-    );
+    let instead = started(&options, &pod("p").image("i").command(["a"]), &RunOptions::default());
     assert_eq!(instead.argv, ["x"]);
 }
