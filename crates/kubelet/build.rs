@@ -7,8 +7,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let protos = ["device_plugin.proto", "pod_resources.proto"];
     let descriptors = protox::compile(protos, ["proto"])?;
     // Ordered maps: equal replies are equal bytes.
-    tonic_prost_build::configure()
-        .btree_map(".")
-        .compile_fds(descriptors)?;
+    tonic_prost_build::configure().btree_map(".").compile_fds(descriptors)?;
     Ok(())
 }

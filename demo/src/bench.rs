@@ -53,10 +53,6 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         }
     }
     let missed = report.goals.iter().filter(|goal| !goal.is_met()).count();
-    ensure!(
-        missed == 0,
-        "{missed} of {} goals missed",
-        report.goals.len()
-    );
+    ensure!(missed == 0, "{missed} of {} goals missed", report.goals.len());
     Ok(())
 }

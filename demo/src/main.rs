@@ -3,11 +3,7 @@
 //! Everything that runs is the real product on a simulated driver, kubelet and API server; see
 //! `mpshare_testkit::simnode`. `cargo xtask demo` and `cargo xtask bench node` build and start it.
 
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a program for people"
-)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
 mod bench;
 mod manifests;

@@ -13,9 +13,7 @@ pub(crate) async fn apply(kube: &FakeKube, file: &str) -> Result<Value> {
         .with_context(|| format!("can't read `{}`", path.display()))?;
     let object: Value = serde_saphyr::from_str(&text)
         .map_err(|error| anyhow!("`{}` is no YAML: {error}", path.display()))?;
-    kube.create(object)
-        .await
-        .with_context(|| format!("can't create `{file}`"))
+    kube.create(object).await.with_context(|| format!("can't create `{file}`"))
 }
 
 fn folder() -> PathBuf {

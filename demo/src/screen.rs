@@ -44,11 +44,7 @@ pub(crate) struct Screen {
 
 impl Screen {
     pub(crate) fn new(form: Form) -> Self {
-        Self {
-            form,
-            start: Instant::now(),
-            sights: Vec::new(),
-        }
+        Self { form, start: Instant::now(), sights: Vec::new() }
     }
 
     /// A chapter begins.
@@ -61,11 +57,7 @@ impl Screen {
     /// Something was seen, with its numbers.
     pub(crate) fn seen(&mut self, title: &str, details: Vec<String>, took: Duration) {
         if self.form == Form::Text {
-            println!(
-                "  {} {title} {}",
-                green("✓"),
-                dim(&format!("({} ms)", took.as_millis()))
-            );
+            println!("  {} {title} {}", green("✓"), dim(&format!("({} ms)", took.as_millis())));
             for detail in &details {
                 println!("      {detail}");
             }
@@ -83,12 +75,7 @@ impl Screen {
 
     fn push(&mut self, title: &str, seen: bool, details: Vec<String>, took: Duration) {
         let milliseconds = took.as_millis();
-        self.sights.push(Sight {
-            title: title.to_owned(),
-            seen,
-            details,
-            milliseconds,
-        });
+        self.sights.push(Sight { title: title.to_owned(), seen, details, milliseconds });
     }
 
     /// The summary; whether everything was seen.
@@ -99,26 +86,12 @@ impl Screen {
         match self.form {
             Form::Text => {
                 let count = self.sights.len();
-                let verdict = if passed {
-                    green("all seen")
-                } else {
-                    red("not all seen")
-                };
-                println!(
-                    "\n{verdict}: {} of {count} in {seconds:.1} s",
-                    count - missed
-                );
+                let verdict = if passed { green("all seen") } else { red("not all seen") };
+                println!("\n{verdict}: {} of {count} in {seconds:.1} s", count - missed);
             }
             Form::Json => {
-                let report = Report {
-                    passed,
-                    seconds,
-                    steps: &self.sights,
-                };
-                println!(
-                    "{}",
-                    serde_json::to_string_pretty(&report).unwrap_or_default()
-                );
+                let report = Report { passed, seconds, steps: &self.sights };
+                println!("{}", serde_json::to_string_pretty(&report).unwrap_or_default());
             }
         }
         passed
@@ -127,11 +100,7 @@ impl Screen {
 
 fn styled(code: &str, text: &str) -> String {
     let plain = !stdout().is_terminal() || std::env::var_os("NO_COLOR").is_some();
-    if plain {
-        text.to_owned()
-    } else {
-        format!("\x1b[{code}m{text}\x1b[0m")
-    }
+    if plain { text.to_owned() } else { format!("\x1b[{code}m{text}\x1b[0m") }
 }
 
 fn bold(text: &str) -> String {

@@ -28,10 +28,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) async fn run(args: Args) -> Result<()> {
     let form = if args.json { Form::Json } else { Form::Text };
     let mut screen = Screen::new(form);
-    let mut story = Story {
-        node: SimNode::start(Setup::two_cards()).await?,
-        pods: Vec::new(),
-    };
+    let mut story = Story { node: SimNode::start(Setup::two_cards()).await?, pods: Vec::new() };
     let told = tokio::select! {
         told = scenes::all(&mut story, &mut screen) => told,
         _ = tokio::signal::ctrl_c() => false,
@@ -59,16 +56,11 @@ impl Story {
         let until = Instant::now() + PATIENCE;
         loop {
             let object = self.node.kube().get("pods", "default", name);
-            let uid = object
-                .as_ref()
-                .and_then(|pod| pod["metadata"]["uid"].as_str());
+            let uid = object.as_ref().and_then(|pod| pod["metadata"]["uid"].as_str());
             if let Some(pod) = uid.and_then(|uid| self.node.kubelet().pod(uid)) {
                 return Ok(pod);
             }
-            ensure!(
-                Instant::now() < until,
-                "pod `{name}` didn't reach the kubelet"
-            );
+            ensure!(Instant::now() < until, "pod `{name}` didn't reach the kubelet");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -111,11 +103,7 @@ impl Story {
         for pod in &self.pods {
             let status = pod.status();
             for (name, container) in &status.containers {
-                ensure!(
-                    container.restarts == 0,
-                    "`{}/{name}` was restarted",
-                    pod.spec().name
-                );
+                ensure!(container.restarts == 0, "`{}/{name}` was restarted", pod.spec().name);
             }
             let running = status.pids();
             ensure!(!running.is_empty(), "`{}` has ended", pod.spec().name);

@@ -52,9 +52,7 @@ pub(crate) fn cargo() -> Command {
 
 /// Runs a command to its end; an error names it.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
-    let status = command
-        .status()
-        .with_context(|| format!("can't start {command:?}"))?;
+    let status = command.status().with_context(|| format!("can't start {command:?}"))?;
     if !status.success() {
         bail!("{command:?} ended with {status}");
     }

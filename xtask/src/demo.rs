@@ -13,10 +13,7 @@ pub(crate) fn demo(args: &[String]) -> Result<ExitCode> {
 
 /// A benchmark on the simulated node, with the release build.
 pub(crate) fn bench(what: &str, args: &[String]) -> Result<ExitCode> {
-    anyhow::ensure!(
-        what == "node",
-        "unknown benchmark `{what}`; hint: there is `node`"
-    );
+    anyhow::ensure!(what == "node", "unknown benchmark `{what}`; hint: there is `node`");
     start(Profile::Release, "bench", args)
 }
 

@@ -7,11 +7,7 @@
 //! | `tidy` | the rules of ARCHITECTURE.md that a compiler doesn't check |
 //! | `bench node` | start-up, reload, memory and idle CPU of the node's processes |
 
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command for people"
-)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
 mod build;
 mod demo;

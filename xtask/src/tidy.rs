@@ -21,23 +21,12 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("mpshare-nvml", &["mpshare-core"]),
     ("mpshare-mps", &["mpshare-core", "mpshare-api"]),
     ("mpshare-telemetry", &[]),
-    (
-        "mpshare-supervisor",
-        &["mpshare-core", "mpshare-api", "mpshare-mps", "mpshare-nvml"],
-    ),
+    ("mpshare-supervisor", &["mpshare-core", "mpshare-api", "mpshare-mps", "mpshare-nvml"]),
     (
         "mpshare-device-plugin",
-        &[
-            "mpshare-core",
-            "mpshare-api",
-            "mpshare-kubelet",
-            "mpshare-telemetry",
-        ],
+        &["mpshare-core", "mpshare-api", "mpshare-kubelet", "mpshare-telemetry"],
     ),
-    (
-        "mpshare-config-manager",
-        &["mpshare-core", "mpshare-api", "mpshare-telemetry"],
-    ),
+    ("mpshare-config-manager", &["mpshare-core", "mpshare-api", "mpshare-telemetry"]),
     (
         "mpshare",
         &[
@@ -97,14 +86,9 @@ fn arrows(violations: &mut Vec<String>) -> Result<()> {
 }
 
 fn check_package(name: &str, is_product: bool, uses: &[&str], violations: &mut Vec<String>) {
-    let allowed = ARROWS
-        .iter()
-        .find(|(package, _)| *package == name)
-        .map(|(_, may)| *may);
+    let allowed = ARROWS.iter().find(|(package, _)| *package == name).map(|(_, may)| *may);
     if is_product && allowed.is_none() {
-        violations.push(format!(
-            "`{name}` has no place in the arrows of xtask/src/tidy.rs"
-        ));
+        violations.push(format!("`{name}` has no place in the arrows of xtask/src/tidy.rs"));
     }
     let ours = uses.iter().filter(|used| used.starts_with("mpshare"));
     for used in ours.filter(|used| allowed.is_some_and(|may| !may.contains(used))) {
@@ -112,25 +96,18 @@ fn check_package(name: &str, is_product: bool, uses: &[&str], violations: &mut V
     }
     for (package, user) in ONE_USER {
         if is_product && uses.contains(&package) && name != user {
-            violations.push(format!(
-                "`{name}` must not name `{package}`, only `{user}` does"
-            ));
+            violations.push(format!("`{name}` must not name `{package}`, only `{user}` does"));
         }
     }
     if name == "mpshare-core" {
         for used in uses.iter().filter(|used| !CORE_MAY_USE.contains(used)) {
-            violations.push(format!(
-                "`mpshare-core` must stay pure, but depends on `{used}`"
-            ));
+            violations.push(format!("`mpshare-core` must stay pure, but depends on `{used}`"));
         }
     }
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value
-        .get(key)
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
+    value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -154,10 +131,7 @@ fn module_docs(violations: &mut Vec<String>) -> Result<()> {
             let is_test_file = path.ends_with("tests.rs")
                 || path.components().any(|part| part.as_os_str() == "tests");
             if !is_test_file && !fs::read_to_string(&path)?.starts_with("//!") {
-                violations.push(format!(
-                    "{} doesn't say what it is for (`//!`)",
-                    relative(&path)
-                ));
+                violations.push(format!("{} doesn't say what it is for (`//!`)", relative(&path)));
             }
             if path.ends_with("mod.rs") {
                 violations.push(format!("{} should be beside its folder", relative(&path)));
@@ -185,10 +159,7 @@ fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn relative(path: &Path) -> String {
-    path.strip_prefix(root())
-        .unwrap_or(path)
-        .display()
-        .to_string()
+    path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }
 
 #[cfg(test)]
@@ -208,9 +179,6 @@ mod tests {
         assert_eq!(violations("mpshare-core", &["tokio"]).len(), 1);
         assert_eq!(violations("mpshare-new", &[]).len(), 1);
         assert_eq!(violations("mpshare-mps", &["nvml-wrapper"]).len(), 1);
-        assert_eq!(
-            violations("mpshare-supervisor", &["mpshare-testkit"]).len(),
-            1
-        );
+        assert_eq!(violations("mpshare-supervisor", &["mpshare-testkit"]).len(), 1);
     }
 }

@@ -55,19 +55,13 @@ impl Allocations {
 
     /// The live shares; a record that makes no sense is left out.
     pub fn live(&self) -> Vec<LiveShare> {
-        self.records
-            .iter()
-            .filter_map(AllocationRecord::live)
-            .collect()
+        self.records.iter().filter_map(AllocationRecord::live).collect()
     }
 }
 
 impl Default for Allocations {
     fn default() -> Self {
-        Self {
-            version: Self::VERSION,
-            records: Vec::new(),
-        }
+        Self { version: Self::VERSION, records: Vec::new() }
     }
 }
 
@@ -91,11 +85,7 @@ impl AllocationRecord {
 
     /// The share; `None` when the record makes no sense.
     pub fn live(&self) -> Option<LiveShare> {
-        let ids = self
-            .ids
-            .iter()
-            .map(|id| id.parse().ok())
-            .collect::<Option<Vec<_>>>()?;
+        let ids = self.ids.iter().map(|id| id.parse().ok()).collect::<Option<Vec<_>>>()?;
         if ids.is_empty() {
             return None;
         }
@@ -128,9 +118,6 @@ mod tests {
              "mode":"mps","memory_mib":1,"percent_tenths":500}]}"#;
         let live = serde_json::from_str::<Allocations>(text).unwrap().live();
         assert_eq!(live.len(), 1, "a record without ids makes no sense");
-        assert_eq!(
-            AllocationRecord::of(&live[0]).live().as_ref(),
-            Some(&live[0])
-        );
+        assert_eq!(AllocationRecord::of(&live[0]).live().as_ref(), Some(&live[0]));
     }
 }

@@ -98,11 +98,7 @@ fn interpret(text: &str) -> Result<AcceptedConfig, mistake::Mistake> {
         large_requests: shared.large_requests,
         policy,
     };
-    Ok(AcceptedConfig {
-        node,
-        plugin,
-        warnings,
-    })
+    Ok(AcceptedConfig { node, plugin, warnings })
 }
 
 #[cfg(test)]

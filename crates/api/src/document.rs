@@ -38,31 +38,19 @@ pub fn read_document<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Docu
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => {
-            return Err(DocumentError::Io {
-                path: path.to_owned(),
-                source,
-            });
+            return Err(DocumentError::Io { path: path.to_owned(), source });
         }
     };
     let document = serde_json::from_slice(&text);
-    document.map(Some).map_err(|source| DocumentError::Damaged {
-        path: path.to_owned(),
-        source,
-    })
+    document.map(Some).map_err(|source| DocumentError::Damaged { path: path.to_owned(), source })
 }
 
 /// Replaces a document.
 pub fn write_document<T: Serialize>(path: &Path, document: &T) -> Result<(), DocumentError> {
-    let mut text =
-        serde_json::to_vec_pretty(document).map_err(|source| DocumentError::Damaged {
-            path: path.to_owned(),
-            source,
-        })?;
+    let mut text = serde_json::to_vec_pretty(document)
+        .map_err(|source| DocumentError::Damaged { path: path.to_owned(), source })?;
     text.push(b'\n');
-    replace_file(path, &text).map_err(|source| DocumentError::Io {
-        path: path.to_owned(),
-        source,
-    })
+    replace_file(path, &text).map_err(|source| DocumentError::Io { path: path.to_owned(), source })
 }
 
 /// Replaces a file by rename after its new content has reached the disk.

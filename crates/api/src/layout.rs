@@ -64,9 +64,7 @@ impl MpsRoot {
 
     /// The directories of one card's daemon.
     pub fn gpu(&self, resource: &ResourceName, gpu: &GpuUuid) -> GpuPaths {
-        GpuPaths {
-            dir: self.0.join(resource.as_str()).join(gpu.short()),
-        }
+        GpuPaths { dir: self.0.join(resource.as_str()).join(gpu.short()) }
     }
 }
 

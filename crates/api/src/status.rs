@@ -39,15 +39,8 @@ impl NodeStatus {
     /// The inventory that the report was made from, so that its readers plan with the very same
     /// one and need no driver library. `None` when a field isn't what it should be.
     pub fn inventory(&self) -> Option<Inventory> {
-        let gpus = self
-            .gpus
-            .iter()
-            .map(GpuStatus::gpu)
-            .collect::<Option<Vec<_>>>()?;
-        Some(Inventory {
-            driver: self.driver.parse().ok()?,
-            gpus,
-        })
+        let gpus = self.gpus.iter().map(GpuStatus::gpu).collect::<Option<Vec<_>>>()?;
+        Some(Inventory { driver: self.driver.parse().ok()?, gpus })
     }
 }
 
@@ -153,19 +146,13 @@ impl LimitsStatus {
     /// The limits, unless they are nonsense.
     pub fn limits(self) -> Option<Limits> {
         let percent = ThreadPercent::from_tenths(self.percent_tenths).ok()?;
-        Some(Limits {
-            memory: Memory::from_mib(self.memory_mib),
-            percent,
-        })
+        Some(Limits { memory: Memory::from_mib(self.memory_mib), percent })
     }
 }
 
 impl From<Limits> for LimitsStatus {
     fn from(limits: Limits) -> Self {
-        Self {
-            memory_mib: limits.memory.mib(),
-            percent_tenths: limits.percent.tenths(),
-        }
+        Self { memory_mib: limits.memory.mib(), percent_tenths: limits.percent.tenths() }
     }
 }
 
@@ -191,10 +178,7 @@ pub struct ReasonText {
 
 impl From<&Reason> for ReasonText {
     fn from(reason: &Reason) -> Self {
-        Self {
-            code: reason.code().to_owned(),
-            message: reason.to_string(),
-        }
+        Self { code: reason.code().to_owned(), message: reason.to_string() }
     }
 }
 

@@ -1,9 +1,6 @@
 //! Golden tests of the config format: every file below `config/` is read, and what a person sees
 //! is compared with a snapshot.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a helper of a test fails by panicking, as the tests do"
-)]
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails by panicking, as the tests do")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,10 +28,8 @@ fn root() -> PathBuf {
 fn accepted_configs_mean_what_the_snapshot_says() {
     let texts = texts("accepted");
     assert!(texts.len() >= 10);
-    let meanings: BTreeMap<_, _> = texts
-        .iter()
-        .map(|(name, text)| (name, parse(name, text)))
-        .collect();
+    let meanings: BTreeMap<_, _> =
+        texts.iter().map(|(name, text)| (name, parse(name, text))).collect();
     assert!(meanings.values().all(Result::is_ok));
     insta::assert_debug_snapshot!("accepted", meanings);
 }
@@ -124,10 +119,7 @@ fn nested_brackets_and_repeated_aliases_are_refused_cheaply() {
     let aliases = ", *a".repeat(200_000);
     let text = format!("sharing: {{mps: {{resources: [&a {{name: gpu, replicas: 2}}{aliases}]}}}}");
     let error = parse("wide", &text).unwrap_err();
-    assert!(
-        error.message.contains("aliases than any config needs"),
-        "{error}"
-    );
+    assert!(error.message.contains("aliases than any config needs"), "{error}");
     assert!(started.elapsed().as_secs() < 10);
 }
 

@@ -31,10 +31,7 @@ impl DeviceId {
 
     /// The token of one unit of a shared card.
     pub const fn replica(gpu: GpuUuid, replica: u32) -> Self {
-        Self {
-            gpu,
-            replica: Some(replica),
-        }
+        Self { gpu, replica: Some(replica) }
     }
 
     /// The card.
@@ -63,11 +60,7 @@ impl FromStr for DeviceId {
                 let number = replica.parse::<u32>().map_err(|_| error())?;
                 let id = Self::replica(gpu.parse().map_err(|_| error())?, number);
                 // `::01` or `::+1` would be a second name of the same unit.
-                if id.to_string() == text {
-                    Ok(id)
-                } else {
-                    Err(error())
-                }
+                if id.to_string() == text { Ok(id) } else { Err(error()) }
             }
         }
     }
@@ -82,19 +75,9 @@ mod tests {
         for text in ["GPU-ab", "GPU-ab::0", "GPU-ab::59"] {
             assert_eq!(text.parse::<DeviceId>().unwrap().to_string(), text);
         }
-        for text in [
-            "",
-            "GPU-ab::",
-            "GPU-ab::01",
-            "GPU-ab::-1",
-            "GPU-ab::+1",
-            "ab::1",
-            "GPU-ab:1",
-        ] {
-            assert_eq!(
-                text.parse::<DeviceId>(),
-                Err(ParseDeviceIdError(text.to_owned()))
-            );
+        for text in ["", "GPU-ab::", "GPU-ab::01", "GPU-ab::-1", "GPU-ab::+1", "ab::1", "GPU-ab:1"]
+        {
+            assert_eq!(text.parse::<DeviceId>(), Err(ParseDeviceIdError(text.to_owned())));
         }
     }
 }

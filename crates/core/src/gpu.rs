@@ -37,11 +37,7 @@ impl FromStr for GpuUuid {
             (1..=60).contains(&rest.len())
                 && rest.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
         });
-        if valid {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(ParseUuidError(text.to_owned()))
-        }
+        if valid { Ok(Self(text.to_owned())) } else { Err(ParseUuidError(text.to_owned())) }
     }
 }
 
@@ -131,18 +127,8 @@ mod tests {
     fn a_uuid_can_name_a_directory_and_nothing_else() {
         let uuid: GpuUuid = "GPU-cb1213a3-d6a4-be7f-0d2c-8b2f6c3c7a11".parse().unwrap();
         assert_eq!(uuid.short(), "GPU-cb1213a3");
-        for text in [
-            "GPU-",
-            "MIG-cb1213a3",
-            "GPU-../..",
-            "gpu-cb1213a3",
-            "GPU-cb 12",
-            "",
-        ] {
-            assert_eq!(
-                text.parse::<GpuUuid>(),
-                Err(ParseUuidError(text.to_owned()))
-            );
+        for text in ["GPU-", "MIG-cb1213a3", "GPU-../..", "gpu-cb1213a3", "GPU-cb 12", ""] {
+            assert_eq!(text.parse::<GpuUuid>(), Err(ParseUuidError(text.to_owned())));
         }
     }
 }

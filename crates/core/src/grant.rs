@@ -47,10 +47,7 @@ pub fn grant(
         return Err(Reason::OneUnitOnly { asked: ids.len() });
     }
     let live = others.into_iter().chain(kinds.iter().cloned()).collect();
-    Ok(Grant {
-        shares: kinds,
-        live,
-    })
+    Ok(Grant { shares: kinds, live })
 }
 
 fn by_gpu<'a>(
@@ -63,16 +60,9 @@ fn by_gpu<'a>(
     if let Some(id) = ids.iter().find(|id| inventory.gpu(id.gpu()).is_none()) {
         return Err(Reason::UnknownDevice { id: id.to_string() });
     }
-    let of = |gpu: &Gpu| {
-        ids.iter()
-            .filter(|id| *id.gpu() == gpu.uuid)
-            .cloned()
-            .collect()
-    };
+    let of = |gpu: &Gpu| ids.iter().filter(|id| *id.gpu() == gpu.uuid).cloned().collect();
     let all = inventory.gpus.iter().map(|gpu| (gpu, of(gpu)));
-    Ok(all
-        .filter(|(_, ids): &(_, Vec<_>)| !ids.is_empty())
-        .collect())
+    Ok(all.filter(|(_, ids): &(_, Vec<_>)| !ids.is_empty()).collect())
 }
 
 fn share_of(
@@ -82,19 +72,13 @@ fn share_of(
     ids: &[DeviceId],
 ) -> Result<LiveShare, Reason> {
     let uuid = &gpu.uuid;
-    let plan = node.gpu(uuid).ok_or_else(|| Reason::UnknownDevice {
-        id: uuid.to_string(),
-    })?;
+    let plan = node.gpu(uuid).ok_or_else(|| Reason::UnknownDevice { id: uuid.to_string() })?;
     let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
     if asked > plan.free || !plan.offers(resource) {
         return Err(refusal(plan, asked));
     }
     let unit = plan.unit.ok_or_else(|| refusal(plan, asked))?;
-    let mode = if plan.is_shared() {
-        Mode::Mps
-    } else {
-        Mode::Exclusive
-    };
+    let mode = if plan.is_shared() { Mode::Mps } else { Mode::Exclusive };
     Ok(LiveShare {
         ids: ids.to_vec(),
         gpu: uuid.clone(),
@@ -107,15 +91,9 @@ fn share_of(
 /// n units; all units of a card are the whole card, with what rounding took from each.
 fn times(plan: &GpuPlan, unit: Share, asked: u32, gpu: &Gpu) -> Share {
     if asked == plan.replicas && plan.free == plan.replicas {
-        return Share {
-            memory: gpu.memory,
-            percent: ThreadPercent::FULL,
-        };
+        return Share { memory: gpu.memory, percent: ThreadPercent::FULL };
     }
-    Share {
-        memory: unit.memory.times(asked.into()),
-        percent: unit.percent.times(asked),
-    }
+    Share { memory: unit.memory.times(asked.into()), percent: unit.percent.times(asked) }
 }
 
 fn refusal(plan: &GpuPlan, asked: u32) -> Reason {
@@ -132,11 +110,8 @@ fn refusal(plan: &GpuPlan, asked: u32) -> Reason {
 }
 
 fn spans(node: &NodePlan, asked: usize) -> Reason {
-    let free: Vec<(GpuUuid, u32)> = node
-        .gpus
-        .iter()
-        .map(|plan| (plan.gpu.clone(), plan.free))
-        .collect();
+    let free: Vec<(GpuUuid, u32)> =
+        node.gpus.iter().map(|plan| (plan.gpu.clone(), plan.free)).collect();
     Reason::SpansGpus { asked, free }
 }
 

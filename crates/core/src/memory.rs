@@ -116,9 +116,7 @@ impl FromStr for Memory {
     /// and plain bytes in whole MiB.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.trim();
-        let digits = text
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(text.len());
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
         let form = || ParseMemoryError::Form(text.to_owned());
         if number.is_empty() {
@@ -161,23 +159,14 @@ mod tests {
     #[test]
     fn refuses_fractions_decimal_units_and_what_is_no_number() {
         for text in ["1.5Gi", "", "Gi", "7GB", "-1Gi", "7k", "0x10M"] {
-            assert!(
-                matches!(text.parse::<Memory>(), Err(ParseMemoryError::Form(_))),
-                "{text}"
-            );
+            assert!(matches!(text.parse::<Memory>(), Err(ParseMemoryError::Form(_))), "{text}");
         }
-        assert_eq!(
-            "1000".parse::<Memory>(),
-            Err(ParseMemoryError::NotWholeMib(1000))
-        );
+        assert_eq!("1000".parse::<Memory>(), Err(ParseMemoryError::NotWholeMib(1000)));
         assert!(matches!(
             "99999999999999999999Gi".parse::<Memory>(),
             Err(ParseMemoryError::TooLarge(_))
         ));
-        assert!(matches!(
-            "17592186044416Mi".parse::<Memory>(),
-            Err(ParseMemoryError::TooLarge(_))
-        ));
+        assert!(matches!("17592186044416Mi".parse::<Memory>(), Err(ParseMemoryError::TooLarge(_))));
     }
 
     proptest! {

@@ -27,11 +27,7 @@ impl ThreadPercent {
     pub fn from_tenths(tenths: u32) -> Result<Self, ParsePercentError> {
         match u16::try_from(tenths) {
             Ok(value @ 1..=1000) => Ok(Self(value)),
-            Ok(_) | Err(_) => Err(ParsePercentError(format!(
-                "{}.{}",
-                tenths / 10,
-                tenths % 10
-            ))),
+            Ok(_) | Err(_) => Err(ParsePercentError(format!("{}.{}", tenths / 10, tenths % 10))),
         }
     }
 
@@ -74,10 +70,7 @@ impl FromStr for ThreadPercent {
         }
         let whole: u32 = whole.parse().map_err(|_| error())?;
         let tenth: u32 = tenth.parse().map_err(|_| error())?;
-        let tenths = whole
-            .checked_mul(10)
-            .and_then(|w| w.checked_add(tenth))
-            .ok_or_else(error)?;
+        let tenths = whole.checked_mul(10).and_then(|w| w.checked_add(tenth)).ok_or_else(error)?;
         Self::from_tenths(tenths).map_err(|_| error())
     }
 }
@@ -98,13 +91,8 @@ mod tests {
 
     #[test]
     fn refuses_what_mps_would_ignore_without_a_word() {
-        for text in [
-            "0", "0.0", "100.1", "150", "-5", "abc", "", "1.", ".5", "12.34", "+5",
-        ] {
-            assert_eq!(
-                text.parse::<ThreadPercent>(),
-                Err(ParsePercentError(text.to_owned()))
-            );
+        for text in ["0", "0.0", "100.1", "150", "-5", "abc", "", "1.", ".5", "12.34", "+5"] {
+            assert_eq!(text.parse::<ThreadPercent>(), Err(ParsePercentError(text.to_owned())));
         }
     }
 

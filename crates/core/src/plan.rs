@@ -70,9 +70,7 @@ impl GpuPlan {
 
     /// Whether new units belong to `resource`.
     pub fn offers(&self, resource: &ResourceName) -> bool {
-        self.units
-            .iter()
-            .any(|unit| unit.state != UnitState::Held && unit.resource == *resource)
+        self.units.iter().any(|unit| unit.state != UnitState::Held && unit.resource == *resource)
     }
 }
 
@@ -138,11 +136,7 @@ pub fn plan(config: &NodeConfig, inventory: &Inventory, live: &[LiveShare]) -> N
 
 fn gpu_plan(gpu: &Gpu, target: &Target, held: &[&LiveShare]) -> GpuPlan {
     let conflict = conflict(gpu, target, held);
-    let free = if conflict.is_some() {
-        0
-    } else {
-        free_units(gpu, target, held)
-    };
+    let free = if conflict.is_some() { 0 } else { free_units(gpu, target, held) };
     let refusal = match target {
         Target::Refused(reason) => Some(reason.clone()),
         Target::Exclusive { .. } | Target::Shared { .. } => None,
@@ -156,9 +150,7 @@ fn gpu_plan(gpu: &Gpu, target: &Target, held: &[&LiveShare]) -> GpuPlan {
         free,
         left: memory_left(gpu, held),
         unit: target.unit(gpu),
-        reason: refusal
-            .or(conflict)
-            .or_else(|| shortage(gpu, target, held, free)),
+        reason: refusal.or(conflict).or_else(|| shortage(gpu, target, held, free)),
     }
 }
 
@@ -171,13 +163,11 @@ fn conflict(gpu: &Gpu, target: &Target, held: &[&LiveShare]) -> Option<Reason> {
         }
         Target::Refused(_) => true,
     };
-    held.iter()
-        .any(|live| !fits(live))
-        .then(|| Reason::WaitingForShares {
-            gpu: gpu.uuid.clone(),
-            shares: held.len(),
-            memory: held.iter().map(|live| live.share.memory).sum(),
-        })
+    held.iter().any(|live| !fits(live)).then(|| Reason::WaitingForShares {
+        gpu: gpu.uuid.clone(),
+        shares: held.len(),
+        memory: held.iter().map(|live| live.share.memory).sum(),
+    })
 }
 
 /// Some of the wanted units can't be backed yet.
@@ -186,9 +176,7 @@ fn shortage(gpu: &Gpu, target: &Target, held: &[&LiveShare], free: u32) -> Optio
         return None;
     };
     let held_ids: usize = held.iter().map(|live| live.ids.len()).sum();
-    let open = usize::try_from(*replicas)
-        .unwrap_or(usize::MAX)
-        .saturating_sub(held_ids);
+    let open = usize::try_from(*replicas).unwrap_or(usize::MAX).saturating_sub(held_ids);
     let free_ids = usize::try_from(free).unwrap_or(usize::MAX);
     (free_ids < open).then(|| Reason::UnitsNotBacked {
         gpu: gpu.uuid.clone(),
@@ -199,8 +187,7 @@ fn shortage(gpu: &Gpu, target: &Target, held: &[&LiveShare], free: u32) -> Optio
 }
 
 fn memory_left(gpu: &Gpu, held: &[&LiveShare]) -> Memory {
-    gpu.memory
-        .saturating_sub(held.iter().map(|live| live.share.memory).sum())
+    gpu.memory.saturating_sub(held.iter().map(|live| live.share.memory).sum())
 }
 
 /// How many new units memory, threads and the count of replicas leave room for.
@@ -235,19 +222,14 @@ fn hosting(target: &Target, held: &[&LiveShare]) -> Hosting {
         }
         Target::Shared { .. } | Target::Exclusive { .. } | Target::Refused(_) => None,
     };
-    let shares = held
-        .iter()
-        .map(|live| (&live.resource, &live.share))
-        .chain(unit);
-    let largest = shares.fold(
-        None,
-        |largest: Option<(&ResourceName, Limits)>, (resource, share)| {
+    let shares = held.iter().map(|live| (&live.resource, &live.share)).chain(unit);
+    let largest =
+        shares.fold(None, |largest: Option<(&ResourceName, Limits)>, (resource, share)| {
             let (name, limits) = largest.unwrap_or((resource, *share));
             let memory = limits.memory.max(share.memory);
             let percent = limits.percent.max(share.percent);
             Some((name, Limits { memory, percent }))
-        },
-    );
+        });
     largest.map_or(Hosting::Nothing, |(resource, limits)| Hosting::Mps {
         resource: resource.clone(),
         limits,
@@ -269,18 +251,10 @@ fn units(gpu: &Gpu, target: &Target, held: &[&LiveShare], free: u32) -> Vec<Unit
         if units.iter().any(|unit| unit.id == id) {
             continue;
         }
-        let state = if free_left > 0 {
-            UnitState::Free
-        } else {
-            UnitState::Unbacked
-        };
+        let state = if free_left > 0 { UnitState::Free } else { UnitState::Unbacked };
         free_left = free_left.saturating_sub(1);
         if let Some(resource) = target.resource() {
-            units.push(Unit {
-                id,
-                resource: resource.clone(),
-                state,
-            });
+            units.push(Unit { id, resource: resource.clone(), state });
         }
     }
     units.sort_by(|a, b| a.id.cmp(&b.id));

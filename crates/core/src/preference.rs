@@ -2,19 +2,31 @@
 //!
 //! Units of one request come from one card, because a CUDA process reaches one MPS daemon only.
 //! The answer is advice: the kubelet tops it up at random when it is short, and then
-//! [`crate::grant()`] refuses with the numbers.
+//! [`crate::grant()`] refuses with the numbers. It also offers ids whose last owner has ended in
+//! this moment and whose share was of another size; so a choice is tried before it is made.
 
-use crate::{AllocationPolicy, DeviceId, GpuPlan, NodePlan};
+use crate::{AllocationPolicy, DeviceId, GpuPlan, NodePlan, UnitState};
 
-/// Picks `size` of the `available` ids, all of those in `required` among them; fewer, or none,
-/// where no card has enough.
+/// A request of the kubelet for advice.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice<'a> {
+    /// Ids that the kubelet counts as free.
+    pub available: &'a [DeviceId],
+    /// Ids that have to be in the answer.
+    pub required: &'a [DeviceId],
+    /// How many ids are wanted in all.
+    pub size: usize,
+}
+
+/// Picks `size` of the available ids; none where no card has enough. `is_granted` tells whether a
+/// request for these ids would be granted now.
 pub fn prefer(
     node: &NodePlan,
     policy: AllocationPolicy,
-    available: &[DeviceId],
-    required: &[DeviceId],
-    size: usize,
+    choice: Choice<'_>,
+    is_granted: impl Fn(&[DeviceId]) -> bool,
 ) -> Vec<DeviceId> {
+    let Choice { available, required, size } = choice;
     let mut candidates: Vec<Candidate<'_>> = node
         .gpus
         .iter()
@@ -29,10 +41,16 @@ pub fn prefer(
             candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.room));
         }
     }
-    match candidates.first() {
-        Some(candidate) => take(required, candidate.ids.iter().copied().cloned(), size),
-        None => whole_cards(node, available, required, size),
+    let mut picks: Vec<Vec<DeviceId>> = candidates
+        .iter()
+        .map(|candidate| take(required, candidate.ids.iter().copied().cloned(), size))
+        .collect();
+    if picks.is_empty() {
+        return whole_cards(node, available, required, size);
     }
+    // Where none would be granted, the first one gets the refusal that says why.
+    let place = picks.iter().position(|ids| is_granted(ids)).unwrap_or(0);
+    picks.swap_remove(place)
 }
 
 struct Candidate<'a> {
@@ -43,11 +61,12 @@ struct Candidate<'a> {
 
 impl<'a> Candidate<'a> {
     fn of(plan: &'a GpuPlan, available: &'a [DeviceId]) -> Option<Self> {
-        let mut ids: Vec<&DeviceId> = available
-            .iter()
-            .filter(|id| *id.gpu() == plan.gpu)
-            .collect();
-        ids.sort();
+        let mut ids: Vec<&DeviceId> = available.iter().filter(|id| *id.gpu() == plan.gpu).collect();
+        // Free by the plan first: what the kubelet alone counts as free may be of another size.
+        let is_free = |id: &DeviceId| {
+            plan.units.iter().any(|unit| unit.id == *id && unit.state == UnitState::Free)
+        };
+        ids.sort_by_key(|id| (!is_free(id), *id));
         // An id may have been freed by its pod before we know of it: then the card has more room
         // than the plan says, and the kubelet's view counts.
         let room = ids.len();
@@ -63,14 +82,9 @@ fn whole_cards(
     size: usize,
 ) -> Vec<DeviceId> {
     let whole = node.gpus.iter().filter(|plan| !plan.is_shared());
-    let ids: Vec<&DeviceId> = whole
-        .filter_map(|plan| available.iter().find(|id| *id.gpu() == plan.gpu))
-        .collect();
-    if ids.len() < size {
-        Vec::new()
-    } else {
-        take(required, ids.into_iter().cloned(), size)
-    }
+    let ids: Vec<&DeviceId> =
+        whole.filter_map(|plan| available.iter().find(|id| *id.gpu() == plan.gpu)).collect();
+    if ids.len() < size { Vec::new() } else { take(required, ids.into_iter().cloned(), size) }
 }
 
 fn take(required: &[DeviceId], ids: impl Iterator<Item = DeviceId>, size: usize) -> Vec<DeviceId> {
@@ -82,11 +96,31 @@ fn take(required: &[DeviceId], ids: impl Iterator<Item = DeviceId>, size: usize)
 mod tests {
     use super::*;
     use crate::plan::plan;
-    use crate::testing::{config, inventory, replica};
+    use crate::testing::{config, held, inventory, replica};
 
     fn picked(policy: AllocationPolicy, available: &[DeviceId], size: usize) -> Vec<DeviceId> {
         let node = plan(&config(4), &inventory(), &[]);
-        prefer(&node, policy, available, &[], size)
+        prefer(&node, policy, Choice { available, required: &[], size }, |_| true)
+    }
+
+    #[test]
+    fn a_card_that_would_refuse_is_passed_over() {
+        let node = plan(&config(4), &inventory(), &[]);
+        let available = [replica(0, 0), replica(1, 0)];
+        let choice = Choice { available: &available, required: &[], size: 1 };
+        let not_the_first = |ids: &[DeviceId]| ids != [replica(0, 0)];
+        let policy = AllocationPolicy::Distributed;
+        assert_eq!(prefer(&node, policy, choice, not_the_first), [replica(1, 0)]);
+        assert_eq!(prefer(&node, policy, choice, |_| false), [replica(0, 0)], "to be told why");
+    }
+
+    #[test]
+    fn ids_that_are_free_by_the_plan_come_before_those_of_ended_owners() {
+        let live = [held(&[replica(0, 0)], 3840, 250)];
+        let node = plan(&config(4), &inventory(), &live);
+        let available = [replica(0, 0), replica(0, 2)];
+        let choice = Choice { available: &available, required: &[], size: 1 };
+        assert_eq!(prefer(&node, AllocationPolicy::Packed, choice, |_| true), [replica(0, 2)]);
     }
 
     #[test]
@@ -99,14 +133,8 @@ mod tests {
     #[test]
     fn packed_fills_the_fullest_card_and_distributed_the_emptiest() {
         let available = [replica(0, 1), replica(0, 2), replica(1, 0)];
-        assert_eq!(
-            picked(AllocationPolicy::Packed, &available, 1),
-            [replica(1, 0)]
-        );
-        assert_eq!(
-            picked(AllocationPolicy::Distributed, &available, 1),
-            [replica(0, 1)]
-        );
+        assert_eq!(picked(AllocationPolicy::Packed, &available, 1), [replica(1, 0)]);
+        assert_eq!(picked(AllocationPolicy::Distributed, &available, 1), [replica(0, 1)]);
     }
 
     #[test]
@@ -120,7 +148,8 @@ mod tests {
         let node = plan(&config(4), &inventory(), &[]);
         let available = [replica(0, 0), replica(0, 1), replica(1, 2), replica(1, 3)];
         let required = [replica(1, 3)];
-        let ids = prefer(&node, AllocationPolicy::Packed, &available, &required, 2);
+        let choice = Choice { available: &available, required: &required, size: 2 };
+        let ids = prefer(&node, AllocationPolicy::Packed, choice, |_| true);
         assert_eq!(ids, [replica(1, 3), replica(1, 2)]);
     }
 }

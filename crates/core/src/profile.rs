@@ -36,18 +36,11 @@ impl FromStr for DriverVersion {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let error = || ParseDriverError(text.to_owned());
-        let branch = text
-            .split('.')
-            .next()
-            .and_then(|part| part.parse().ok())
-            .ok_or_else(error)?;
+        let branch = text.split('.').next().and_then(|part| part.parse().ok()).ok_or_else(error)?;
         if !text.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
             return Err(error());
         }
-        Ok(Self {
-            branch,
-            text: text.to_owned(),
-        })
+        Ok(Self { branch, text: text.to_owned() })
     }
 }
 

@@ -10,29 +10,17 @@ use crate::{ComputeCapability, DriverVersion, GpuUuid, Memory, ResourceName};
 
 /// Why something isn't, or isn't yet, as asked.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[expect(
-    missing_docs,
-    reason = "the sentence of each variant says what its fields are"
-)]
+#[expect(missing_docs, reason = "the sentence of each variant says what its fields are")]
 pub enum Reason {
     // What a configuration asks of a card that the card can't do.
     #[error(
         "`{gpu}` is asked for {replicas} replicas, but takes at most {cap} MPS clients; hint: set `replicas` to {cap} or less"
     )]
-    AboveClientCap {
-        gpu: GpuUuid,
-        replicas: u32,
-        cap: u32,
-    },
+    AboveClientCap { gpu: GpuUuid, replicas: u32, cap: u32 },
     #[error(
         "a unit of `{gpu}` would be {unit}, less than the {minimum} that a CUDA context needs; hint: set `replicas` to {replicas} or less"
     )]
-    UnitTooSmall {
-        gpu: GpuUuid,
-        unit: Memory,
-        minimum: Memory,
-        replicas: u32,
-    },
+    UnitTooSmall { gpu: GpuUuid, unit: Memory, minimum: Memory, replicas: u32 },
     #[error(
         "`{gpu}` has MIG enabled, which excludes sharing by MPS; hint: disable MIG on it (`nvidia-smi -i {gpu} -mig 0`) or leave it out of `devices`"
     )]
@@ -40,11 +28,7 @@ pub enum Reason {
     #[error(
         "`{gpu}` ({model}, compute capability {capability}) is older than Volta (7.0), where MPS can't isolate memory; hint: hand it out whole with `replicas: 1`"
     )]
-    NoMemoryIsolation {
-        gpu: GpuUuid,
-        model: String,
-        capability: ComputeCapability,
-    },
+    NoMemoryIsolation { gpu: GpuUuid, model: String, capability: ComputeCapability },
     #[error("`{gpu}` is named by two entries of `sharing.mps.resources`; hint: name it once")]
     SelectedTwice { gpu: GpuUuid },
     #[error(
@@ -54,11 +38,7 @@ pub enum Reason {
     #[error(
         "`{resource}` asks for devices `{wanted}`, which this node with {cards} GPUs doesn't have left; hint: check `devices` against `nvidia-smi -L`"
     )]
-    NothingSelected {
-        resource: ResourceName,
-        wanted: String,
-        cards: usize,
-    },
+    NothingSelected { resource: ResourceName, wanted: String, cards: usize },
     #[error(
         "driver {driver} is older than 535, the first with usable MPS limits; hint: upgrade it"
     )]
@@ -68,11 +48,7 @@ pub enum Reason {
     #[error(
         "`{gpu}` keeps {shares} shares of the former configuration ({memory}) until their pods end; hint: nothing is lost, or end those pods"
     )]
-    WaitingForShares {
-        gpu: GpuUuid,
-        shares: usize,
-        memory: Memory,
-    },
+    WaitingForShares { gpu: GpuUuid, shares: usize, memory: Memory },
     #[error(
         "the MPS daemon of `{gpu}` still has {clients} clients and stays until they end; hint: nothing is lost, or end their pods"
     )]
@@ -80,32 +56,18 @@ pub enum Reason {
     #[error(
         "`{gpu}` can't back {units} more units of {unit} yet: {left} left beside older shares; hint: they follow when those pods end"
     )]
-    UnitsNotBacked {
-        gpu: GpuUuid,
-        units: usize,
-        unit: Memory,
-        left: Memory,
-    },
+    UnitsNotBacked { gpu: GpuUuid, units: usize, unit: Memory, left: Memory },
 
     // What a request can't get.
     #[error(
         "{asked} units of {unit} asked on `{gpu}`, {free} can be granted ({left} left); hint: ask for less, or wait for a pod on it to end"
     )]
-    NotEnoughLeft {
-        gpu: GpuUuid,
-        asked: u32,
-        free: u32,
-        unit: Memory,
-        left: Memory,
-    },
+    NotEnoughLeft { gpu: GpuUuid, asked: u32, free: u32, unit: Memory, left: Memory },
     #[error(
         "{asked} units asked for one container, but no one GPU has them free ({}), and a CUDA process can use one MPS daemon only; hint: ask for at most what one GPU has",
         free.iter().map(|(gpu, free)| format!("`{}`: {free}", gpu.short())).collect::<Vec<_>>().join(", ")
     )]
-    SpansGpus {
-        asked: usize,
-        free: Vec<(GpuUuid, u32)>,
-    },
+    SpansGpus { asked: usize, free: Vec<(GpuUuid, u32)> },
     #[error(
         "{asked} units asked, but the configuration sets `failRequestsGreaterThanOne: true`; hint: ask for 1, or set it to false to get {asked} times the memory"
     )]
@@ -123,20 +85,12 @@ pub enum Reason {
 
     // Why a container has to wait.
     #[error("`{gpu}` is {state}, not Ready: {why}")]
-    GpuNotReady {
-        gpu: GpuUuid,
-        state: String,
-        why: String,
-    },
+    GpuNotReady { gpu: GpuUuid, state: String, why: String },
     #[error(
         "the MPS daemon of `{gpu}` has no verified limit of {share} yet ({}); hint: the kubelet retries by itself",
         verified.map_or_else(|| "none so far".to_owned(), |memory| format!("{memory} so far"))
     )]
-    LimitsNotVerified {
-        gpu: GpuUuid,
-        share: Memory,
-        verified: Option<Memory>,
-    },
+    LimitsNotVerified { gpu: GpuUuid, share: Memory, verified: Option<Memory> },
     #[error(
         "processes {pids:?} of the units' former owner still use `{gpu}`; hint: they are being ended by the kubelet, which retries by itself"
     )]
@@ -182,11 +136,7 @@ pub enum Reason {
     #[error("the MPS control daemon of `{gpu}` isn't usable: {problem}")]
     DaemonFailed { gpu: GpuUuid, problem: String },
     #[error("the MPS daemon of `{gpu}` reads back {found} where {wanted} was set")]
-    LimitMismatch {
-        gpu: GpuUuid,
-        wanted: String,
-        found: String,
-    },
+    LimitMismatch { gpu: GpuUuid, wanted: String, found: String },
     #[error(
         "MPS server {server} of `{gpu}` is in FAULT after a client's fatal error; hint: it recovers when the affected clients have ended"
     )]
@@ -195,21 +145,21 @@ pub enum Reason {
         "processes {pids:?} outside of MPS hold `{gpu}`, so that its MPS server can't start; hint: end them"
     )]
     CardInUse { gpu: GpuUuid, pids: Vec<i32> },
-    #[error("no MPS server comes up on `{gpu}`; hint: look at `server.log` beside its pipe directory and at `dmesg`")]
+    #[error(
+        "no MPS server comes up on `{gpu}`; hint: look at `server.log` beside its pipe directory and at `dmesg`"
+    )]
     NoServer { gpu: GpuUuid },
     #[error(
         "MPS server {server} of `{gpu}` has been starting for {seconds} s; hint: look at `server.log` beside its pipe directory and at `dmesg`"
     )]
-    ServerStuck {
-        gpu: GpuUuid,
-        server: i32,
-        seconds: u64,
-    },
+    ServerStuck { gpu: GpuUuid, server: i32, seconds: u64 },
     #[error(
         "the compute mode of `{gpu}` can't be set to EXCLUSIVE_PROCESS: {problem}; hint: the supervisor needs root"
     )]
     ComputeModeDenied { gpu: GpuUuid, problem: String },
-    #[error("the GPUs of this node can't be read: {problem}; hint: is the NVIDIA driver installed and loaded?")]
+    #[error(
+        "the GPUs of this node can't be read: {problem}; hint: is the NVIDIA driver installed and loaded?"
+    )]
     DriverUnavailable { problem: String },
     #[error("`{gpu}` doesn't answer: {problem}; hint: look at `dmesg`, reset or replace it")]
     GpuLost { gpu: GpuUuid, problem: String },

@@ -73,9 +73,7 @@ fn is_dns_subdomain(text: &str) -> bool {
         !label.is_empty()
             && !label.starts_with('-')
             && !label.ends_with('-')
-            && label
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
     };
     text.split('.').all(label)
 }
@@ -84,9 +82,7 @@ fn is_qualified(text: &str) -> bool {
     let alphanumeric = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     alphanumeric(text.chars().next())
         && alphanumeric(text.chars().last())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
 #[cfg(test)]
@@ -95,31 +91,18 @@ mod tests {
 
     #[test]
     fn accepts_what_the_kubelet_accepts() {
-        for text in [
-            "nvidia.com/gpu",
-            "nvidia.com/gpu.shared",
-            "aliyun.com/gpu-mem",
-        ] {
+        for text in ["nvidia.com/gpu", "nvidia.com/gpu.shared", "aliyun.com/gpu-mem"] {
             assert_eq!(text.parse::<ResourceName>().unwrap().as_str(), text);
         }
     }
 
     #[test]
     fn refuses_paths_reserved_domains_and_malformed_names() {
-        for text in [
-            "gpu",
-            "nvidia.com/",
-            "/gpu",
-            "a/b/c",
-            "../x",
-            "nvidia.com/..",
-            "requests.a.b/c",
-        ] {
+        for text in
+            ["gpu", "nvidia.com/", "/gpu", "a/b/c", "../x", "nvidia.com/..", "requests.a.b/c"]
+        {
             assert!(
-                matches!(
-                    text.parse::<ResourceName>(),
-                    Err(ParseResourceError::Form(_))
-                ),
+                matches!(text.parse::<ResourceName>(), Err(ParseResourceError::Form(_))),
                 "{text}"
             );
         }
@@ -128,9 +111,6 @@ mod tests {
             Err(ParseResourceError::Reserved(_))
         ));
         let long = format!("nvidia.com/{}", "g".repeat(60));
-        assert!(matches!(
-            long.parse::<ResourceName>(),
-            Err(ParseResourceError::TooLong(_))
-        ));
+        assert!(matches!(long.parse::<ResourceName>(), Err(ParseResourceError::TooLong(_))));
     }
 }

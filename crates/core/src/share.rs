@@ -44,12 +44,8 @@ impl LiveShare {
     /// This happens when a container takes over the ids of a finished init container
     /// (facts/kubernetes.md 1.9). `None` when no id is left.
     pub fn without(&self, taken: &[DeviceId]) -> Option<Self> {
-        let ids: Vec<DeviceId> = self
-            .ids
-            .iter()
-            .filter(|id| !taken.contains(id))
-            .cloned()
-            .collect();
+        let ids: Vec<DeviceId> =
+            self.ids.iter().filter(|id| !taken.contains(id)).cloned().collect();
         if ids.len() == self.ids.len() {
             return Some(self.clone());
         }
@@ -59,17 +55,11 @@ impl LiveShare {
             memory: self.share.memory.split(parts).times(left.into()),
             percent: self.share.percent.split(parts).times(left),
         };
-        Some(Self {
-            ids,
-            share,
-            ..self.clone()
-        })
+        Some(Self { ids, share, ..self.clone() })
     }
 }
 
 /// The live shares that stay when `taken` ids go to a new owner.
 pub fn without_ids(live: &[LiveShare], taken: &[DeviceId]) -> Vec<LiveShare> {
-    live.iter()
-        .filter_map(|share| share.without(taken))
-        .collect()
+    live.iter().filter_map(|share| share.without(taken)).collect()
 }

@@ -11,9 +11,7 @@ pub(crate) fn resource(name: &str) -> ResourceName {
 }
 
 pub(crate) fn uuid(index: u32) -> GpuUuid {
-    format!("GPU-{index:08}-0000-0000-0000-000000000000")
-        .parse()
-        .unwrap()
+    format!("GPU-{index:08}-0000-0000-0000-000000000000").parse().unwrap()
 }
 
 pub(crate) fn replica(gpu: u32, n: u32) -> DeviceId {
@@ -35,10 +33,7 @@ pub(crate) fn gpu(index: u32, mib: u64) -> Gpu {
 
 /// Two cards: 15,360 MiB and 32,768 MiB.
 pub(crate) fn inventory() -> Inventory {
-    Inventory {
-        driver: "555.58.02".parse().unwrap(),
-        gpus: vec![gpu(0, 15360), gpu(1, 32768)],
-    }
+    Inventory { driver: "555.58.02".parse().unwrap(), gpus: vec![gpu(0, 15360), gpu(1, 32768)] }
 }
 
 pub(crate) fn config(replicas: u32) -> NodeConfig {

@@ -8,11 +8,21 @@ use mpshare_kubelet::pod_resources;
 use mpshare_kubelet::socket::ConnectError;
 use tokio::sync::Notify;
 
+use crate::ledger::Listing;
 use crate::node::{Node, Pace};
 use crate::problem::{Failures, sentence};
 
-/// First pause between two lists that are sent only to make the kubelet write its checkpoint.
+/// Least time between two lists that are sent only to make the kubelet write its checkpoint.
+const NEWS_RESEND: Duration = Duration::from_secs(1);
+
+/// First pause before the second one for the same ids.
 const FIRST_RESEND: Duration = Duration::from_secs(5);
+
+/// How soon the checkpoint that the kubelet writes then is read.
+const AFTER_RESEND: Duration = Duration::from_millis(100);
+
+/// How soon after a grant it can be seen who holds it.
+const AFTER_NEWS: Duration = Duration::from_millis(300);
 
 /// Longest pause between them: a container that only the checkpoint names may be a running init
 /// container, for as long as it likes.
@@ -26,22 +36,25 @@ pub(crate) async fn follow(node: Arc<Node>, resend: Arc<Notify>) -> Result<(), C
     let mut failures = Failures::new("holders of shares unknown, all count as held");
     let mut resends = Resends::default();
     loop {
+        let asked = Instant::now();
         let answer = pod_resources::list(&mut client, timings.call).await;
         match &answer {
             Ok(_) => failures.over(),
             Err(error) => failures.failed(&sentence(error)),
         }
-        let seen = node.reconcile(answer.as_ref().ok(), Instant::now());
-        if resends.is_due(&seen.checkpoint_only, Instant::now()) {
+        let listing = answer.as_ref().ok().map(|held| Listing { held, asked });
+        let seen = node.reconcile(listing, Instant::now());
+        let pause = if resends.is_due(&seen.checkpoint_only, Instant::now()) {
             resend.notify_one();
-        }
-        let pause = match seen.pace {
-            Pace::Pending => timings.poll_pending,
-            Pace::Idle => timings.poll_idle,
+            AFTER_RESEND
+        } else if seen.pace == Pace::Pending {
+            timings.poll_pending
+        } else {
+            timings.poll_idle
         };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = node.granted.notified() => tokio::time::sleep(timings.poll_pending).await,
+            () = node.look.notified() => tokio::time::sleep(AFTER_NEWS).await,
         }
     }
 }
@@ -66,7 +79,7 @@ impl Resends {
             self.pause = FIRST_RESEND;
         }
         // Rate limited also for news: a writing kubelet syncs its disk.
-        let wait = if is_news { FIRST_RESEND } else { self.pause };
+        let wait = if is_news { NEWS_RESEND } else { self.pause };
         if self.last.is_some_and(|last| now.saturating_duration_since(last) < wait) {
             return false;
         }
@@ -99,7 +112,8 @@ mod tests {
         let one: BTreeSet<String> = ["a".to_owned()].into();
         let two: BTreeSet<String> = ["a".to_owned(), "b".to_owned()].into();
         assert!(resends.is_due(&one, start));
-        assert!(!resends.is_due(&two, start + Duration::from_secs(4)));
-        assert!(resends.is_due(&two, start + Duration::from_secs(9)));
+        assert!(!resends.is_due(&two, start + Duration::from_millis(900)));
+        let three: BTreeSet<String> = ["a", "b", "c"].map(ToOwned::to_owned).into();
+        assert!(resends.is_due(&three, start + Duration::from_millis(1100)));
     }
 }

@@ -14,7 +14,7 @@ use mpshare_api::NodeStatus;
 use mpshare_core::{DeviceId, Grant, LiveShare};
 
 pub(crate) use file::{Ledger, Origin};
-pub(crate) use reconcile::{Evidence, Outcome, PodResources, reconcile};
+pub(crate) use reconcile::{Evidence, Listing, Outcome, reconcile};
 
 /// One share that a container holds, or held until a moment ago.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,17 @@ pub(crate) struct Record {
     pub(crate) since: Instant,
     /// Where its amounts come from.
     pub(crate) basis: Basis,
+    /// Whether the kubelet has been seen holding it.
+    pub(crate) standing: Standing,
+}
+
+/// Whether the kubelet has been seen holding a share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Not yet: its pod may be on its way through admission.
+    Promised,
+    /// It has: when it lets go of it, the share is over.
+    Held,
 }
 
 /// Where the amounts of a record come from.
@@ -66,7 +77,14 @@ impl Clients {
 impl Record {
     /// A record of a share that was learned of at `since`.
     pub(crate) fn new(share: LiveShare, since: Instant) -> Self {
-        Self { share, pod_uid: None, former_pods: Vec::new(), since, basis: Basis::Granted }
+        Self {
+            share,
+            pod_uid: None,
+            former_pods: Vec::new(),
+            since,
+            basis: Basis::Granted,
+            standing: Standing::Promised,
+        }
     }
 
     /// Whether one of `ids` is one of the record's.

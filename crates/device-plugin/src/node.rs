@@ -19,7 +19,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::Options;
 use crate::activity::Activity;
-use crate::ledger::{Clients, Evidence, Ledger, Outcome, PodResources, Record, reconcile};
+use crate::ledger::{Clients, Evidence, Ledger, Listing, Outcome, Record, reconcile};
 use crate::problem::{Failures, sentence};
 use crate::units::{Decision, Inputs, Offers, decide};
 use crate::view::View;
@@ -29,8 +29,8 @@ pub(crate) struct Node {
     options: Options,
     state: Mutex<State>,
     changed: watch::Sender<()>,
-    /// A share was granted: who holds it will be known soon.
-    pub(crate) granted: Notify,
+    /// Holders should be looked at soon: a share was granted, or the config has changed.
+    pub(crate) look: Notify,
 }
 
 struct State {
@@ -113,6 +113,10 @@ impl Node {
             return;
         }
         log_changes(&former, &view);
+        if former.config != view.config {
+            // What is held decides what the new config can offer: ask now, and more often.
+            self.look.notify_one();
+        }
         // Records that were lost couldn't be made again before the cards were known.
         let first_inventory = former.inventory.is_none() && view.inventory.is_some();
         state.view = view;
@@ -125,11 +129,11 @@ impl Node {
     }
 
     /// Compares the records with what the kubelet says.
-    pub(crate) fn reconcile(&self, listed: Option<&PodResources>, now: Instant) -> Seen {
+    pub(crate) fn reconcile(&self, listing: Option<Listing<'_>>, now: Instant) -> Seen {
         let mut state = self.state();
         let before = state.ledger.records().to_vec();
         let footing = state.footing;
-        let outcome = self.take_evidence(&mut state, listed, now);
+        let outcome = self.take_evidence(&mut state, listing, now);
         if state.ledger.records() != before || state.footing != footing {
             self.changed.send_replace(());
         }
@@ -139,13 +143,13 @@ impl Node {
     fn take_evidence(
         &self,
         state: &mut State,
-        listed: Option<&PodResources>,
+        listing: Option<Listing<'_>>,
         now: Instant,
     ) -> Outcome {
         let checkpoint = state.checkpoint(&self.options.plugins_dir);
         let clients = Clients::of(state.view.status.as_ref());
         let evidence = Evidence {
-            pod_resources: listed,
+            listing,
             checkpoint: checkpoint.as_deref(),
             clients: &clients,
             inventory: state.view.inventory.as_ref(),
@@ -154,7 +158,7 @@ impl Node {
         let outcome = reconcile(state.ledger.records(), &evidence, now);
         log_ended(&outcome.ended);
         log_rebuilt(&outcome.rebuilt);
-        if checkpoint.is_some() || listed.is_some() {
+        if checkpoint.is_some() || listing.is_some() {
             state.footing = Footing::Sound;
         }
         let written = state.ledger.replace(outcome.records.clone());

@@ -143,8 +143,8 @@ impl Service {
         let size = usize::try_from(request.allocation_size).unwrap_or_default();
         ContainerPreferredAllocationResponse {
             device_i_ds: self.node.prefer(
-                &request.available_device_i_ds,
-                &request.must_include_device_i_ds,
+                &self.resource,
+                (&request.available_device_i_ds, &request.must_include_device_i_ds),
                 size,
             ),
         }

@@ -78,20 +78,12 @@ pub async fn register(
         let answer = RegistrationClient::new(channel).register(request).await;
         match answer {
             Ok(_) => Ok(()),
-            Err(status) => Err(RegisterError::Refused {
-                resource,
-                source: Box::new(status),
-            }),
+            Err(status) => Err(RegisterError::Refused { resource, source: Box::new(status) }),
         }
     };
-    tokio::time::timeout(deadline, call)
-        .await
-        .unwrap_or_else(|_| {
-            Err(RegisterError::Deadline {
-                socket: kubelet_socket.to_owned(),
-                deadline,
-            })
-        })
+    tokio::time::timeout(deadline, call).await.unwrap_or_else(|_| {
+        Err(RegisterError::Deadline { socket: kubelet_socket.to_owned(), deadline })
+    })
 }
 
 #[expect(

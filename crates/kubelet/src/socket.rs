@@ -39,14 +39,8 @@ pub async fn connect(socket: &Path, deadline: Duration) -> Result<Channel, Conne
     let dialled = tokio::time::timeout(deadline, endpoint(socket)?.connect()).await;
     match dialled {
         Ok(Ok(channel)) => Ok(channel),
-        Ok(Err(source)) => Err(ConnectError::Dial {
-            socket: socket.to_owned(),
-            source,
-        }),
-        Err(_) => Err(ConnectError::Deadline {
-            socket: socket.to_owned(),
-            deadline,
-        }),
+        Ok(Err(source)) => Err(ConnectError::Dial { socket: socket.to_owned(), source }),
+        Err(_) => Err(ConnectError::Deadline { socket: socket.to_owned(), deadline }),
     }
 }
 
@@ -58,14 +52,9 @@ pub fn connect_lazy(socket: &Path) -> Result<Channel, ConnectError> {
 }
 
 fn endpoint(socket: &Path) -> Result<Endpoint, ConnectError> {
-    let path = socket
-        .to_str()
-        .ok_or_else(|| ConnectError::NotUtf8(socket.to_owned()))?;
-    let endpoint =
-        Endpoint::from_shared(format!("unix://{path}")).map_err(|source| ConnectError::Dial {
-            socket: socket.to_owned(),
-            source,
-        })?;
+    let path = socket.to_str().ok_or_else(|| ConnectError::NotUtf8(socket.to_owned()))?;
+    let endpoint = Endpoint::from_shared(format!("unix://{path}"))
+        .map_err(|source| ConnectError::Dial { socket: socket.to_owned(), source })?;
     Ok(endpoint.origin(Uri::from_static(AUTHORITY)))
 }
 

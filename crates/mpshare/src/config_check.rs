@@ -50,9 +50,9 @@ pub(crate) fn run(args: ConfigArgs) -> ExitCode {
     let mut out = io::stdout().lock();
     let done = match args.command {
         ConfigCommand::Check(args) => check(&args, &mut io::stdin().lock(), &mut out),
-        ConfigCommand::Schema => writeln!(out, "{:#}", config::json_schema())
-            .map(|()| true)
-            .map_err(anyhow::Error::from),
+        ConfigCommand::Schema => {
+            writeln!(out, "{:#}", config::json_schema()).map(|()| true).map_err(anyhow::Error::from)
+        }
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -61,10 +61,7 @@ pub(crate) fn run(args: ConfigArgs) -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Nothing is left to be done when even this can't be written.
-            drop(writeln!(
-                io::stderr(),
-                "{error:#}; hint: `-` is standard input"
-            ));
+            drop(writeln!(io::stderr(), "{error:#}; hint: `-` is standard input"));
             ExitCode::from(2)
         }
     }
@@ -110,10 +107,7 @@ fn check_text(name: &str, text: &str) -> Vec<Checked> {
     let Some(texts) = config::config_map_texts(text) else {
         return vec![check_one(name.to_owned(), text)];
     };
-    texts
-        .iter()
-        .map(|(key, text)| check_one(format!("{name}[{key}]"), text))
-        .collect()
+    texts.iter().map(|(key, text)| check_one(format!("{name}[{key}]"), text)).collect()
 }
 
 fn check_one(name: String, text: &str) -> Checked {
@@ -169,10 +163,7 @@ mod tests {
     const BAD: &str = "version: v1\nmps: {}\n";
 
     fn answer(text: &str, output: Output) -> (bool, String) {
-        let args = CheckArgs {
-            files: vec!["-".into()],
-            output,
-        };
+        let args = CheckArgs { files: vec!["-".into()], output };
         let mut out = Vec::new();
         let accepted = check(&args, &mut text.as_bytes(), &mut out).unwrap();
         (accepted, String::from_utf8(out).unwrap())
@@ -194,10 +185,7 @@ mod tests {
     fn a_refused_config_is_shown_with_its_place() {
         let (accepted, text) = answer(BAD, Output::Text);
         assert!(!accepted);
-        assert!(
-            text.starts_with("-:2:1: unknown key `mps` at the top level\n"),
-            "{text}"
-        );
+        assert!(text.starts_with("-:2:1: unknown key `mps` at the top level\n"), "{text}");
         assert!(text.contains("2 | mps: {}\n  | ^\nhint: "), "{text}");
     }
 
@@ -216,10 +204,8 @@ mod tests {
 
     #[test]
     fn a_file_that_isnt_there_is_no_refusal() {
-        let args = CheckArgs {
-            files: vec!["/nonexistent/config.yaml".into()],
-            output: Output::Text,
-        };
+        let args =
+            CheckArgs { files: vec!["/nonexistent/config.yaml".into()], output: Output::Text };
         let error = check(&args, &mut io::empty(), &mut io::sink()).unwrap_err();
         assert_eq!(error.to_string(), "can't read `/nonexistent/config.yaml`");
     }

@@ -41,8 +41,6 @@ pub(crate) fn run(args: Args) -> Result<()> {
         timings: Timings::default(),
     };
     run_until_signal(|shutdown| async move {
-        mpshare_device_plugin::run(options, shutdown)
-            .await
-            .context("the device plugin can't work")
+        mpshare_device_plugin::run(options, shutdown).await.context("the device plugin can't work")
     })
 }

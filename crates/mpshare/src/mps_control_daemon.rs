@@ -63,9 +63,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
 
 /// The supervisor blocks on its channel; a thread of its own turns the signal into an event.
 fn stop_on_signal(stop: Sender<Event>) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let wait = move || match runtime.block_on(until_signal()) {
         Ok(signal) => {
             info!(signal, "ending");
@@ -74,17 +72,12 @@ fn stop_on_signal(stop: Sender<Event>) -> Result<()> {
         }
         Err(error) => tracing::error!(%error, "can't wait for signals"),
     };
-    thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(wait)?;
+    thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
     Ok(())
 }
 
 fn ports(args: &Args) -> Ports {
-    let programs = Programs {
-        directory: args.mps_programs.clone(),
-        ..Programs::default()
-    };
+    let programs = Programs { directory: args.mps_programs.clone(), ..Programs::default() };
     let launcher: Arc<dyn Launcher> = Arc::new(OwnSession::new(programs));
     let daemons = move |site: DaemonSite, profile: VersionProfile| -> Box<dyn ControlDaemon> {
         Box::new(ProcessDaemon::new(site, Arc::clone(&launcher), profile))

@@ -16,12 +16,7 @@ pub(crate) struct LogOptions {
     #[arg(long, global = true, env = "MPSHARE_LOG", default_value = "info")]
     log: String,
     /// How log lines look.
-    #[arg(
-        long,
-        global = true,
-        env = "MPSHARE_LOG_FORMAT",
-        default_value = "text"
-    )]
+    #[arg(long, global = true, env = "MPSHARE_LOG_FORMAT", default_value = "text")]
     log_format: Format,
 }
 

@@ -97,10 +97,7 @@ impl CardError {
             _ => chain(self),
         };
         if let Self::ComputeMode(source) = self {
-            return Reason::ComputeModeDenied {
-                gpu,
-                problem: source.to_string(),
-            };
+            return Reason::ComputeModeDenied { gpu, problem: source.to_string() };
         }
         if matches!(self, Self::Nvml(error) if error.is_lost()) {
             return Reason::GpuLost { gpu, problem };
@@ -159,19 +156,14 @@ impl Card {
                 Some(Live::Foreign(pid)) => seen.daemon = Holder::Foreign(pid),
                 Some(Live::Ours(process)) if is_wanted => {
                     seen.daemon = Holder::Ours(process.pid.get());
-                    seen.verified = self
-                        .verified
-                        .filter(|(pid, _)| *pid == process)
-                        .map(|(_, limits)| limits);
+                    seen.verified =
+                        self.verified.filter(|(pid, _)| *pid == process).map(|(_, limits)| limits);
                     let (proc, now) = (&self.ports.host_proc, Instant::now());
                     seen.server = self.servers.refresh(daemon.as_ref(), proc, self.load, now)?;
                 }
                 Some(Live::Ours(_)) => {
                     let clients = count_clients(daemon.as_ref())?;
-                    seen.strays.push(Stray {
-                        dir: paths.dir().to_owned(),
-                        clients,
-                    });
+                    seen.strays.push(Stray { dir: paths.dir().to_owned(), clients });
                 }
                 None => {}
             }
@@ -202,9 +194,7 @@ impl Card {
         &self,
         plan: &GpuPlan,
     ) -> Result<Option<Box<dyn ControlDaemon>>, CardError> {
-        self.wanted_paths(plan)
-            .map(|paths| self.daemon(&paths))
-            .transpose()
+        self.wanted_paths(plan).map(|paths| self.daemon(&paths)).transpose()
     }
 
     fn holder(&mut self, daemon: &dyn ControlDaemon) -> Result<Option<Live>, CardError> {
@@ -234,10 +224,7 @@ impl Card {
         if let Some(former) = self.ports.inventory.compute_mode(gpu)? {
             self.journal.remember(gpu, former)?;
         }
-        let set = self
-            .ports
-            .inventory
-            .set_compute_mode(gpu, ComputeMode::ExclusiveProcess);
+        let set = self.ports.inventory.set_compute_mode(gpu, ComputeMode::ExclusiveProcess);
         set.map_err(CardError::ComputeMode)?;
         info!(%gpu, "compute mode set to EXCLUSIVE_PROCESS");
         Ok(())
@@ -283,9 +270,7 @@ impl Card {
         for server in daemon.servers()? {
             daemon.apply_to_server(server.pid, wanted)?;
         }
-        let is_new = self
-            .verified
-            .is_none_or(|(process, _)| process != adopted.process);
+        let is_new = self.verified.is_none_or(|(process, _)| process != adopted.process);
         info!(
             gpu = %self.gpu.uuid, pid = %adopted.process, memory = %limits.memory,
             percent = %limits.percent, adopted = is_new, "limits of the MPS daemon verified"
@@ -306,9 +291,8 @@ impl Card {
         let clients = inventory.mps_processes(gpu).unwrap_or_default();
         let all = inventory.compute_processes(gpu).unwrap_or_default();
         let server = self.servers.pid().map(mpshare_mps::Pid::get);
-        let is_ours = |pid: i32| {
-            Some(pid) == server || clients.iter().any(|client| client.pid == pid)
-        };
+        let is_ours =
+            |pid: i32| Some(pid) == server || clients.iter().any(|client| client.pid == pid);
         all.iter().map(|process| process.pid).filter(|pid| !is_ours(*pid)).collect()
     }
 
@@ -361,17 +345,10 @@ fn make_directories(root: &MpsRoot, paths: &GpuPaths, shm: &Path) -> Result<(), 
     let make = |path: &Path, mode: u32| {
         let made = fs::create_dir_all(path)
             .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)));
-        made.map_err(|source| CardError::Directory {
-            path: path.to_owned(),
-            source,
-        })
+        made.map_err(|source| CardError::Directory { path: path.to_owned(), source })
     };
     // Clients of any uid must get through, whatever the umask (bottlerocket-kernel-kit#415).
-    for dir in paths
-        .dir()
-        .ancestors()
-        .take_while(|dir| dir.starts_with(root.path()))
-    {
+    for dir in paths.dir().ancestors().take_while(|dir| dir.starts_with(root.path())) {
         make(dir, 0o755)?;
     }
     // A daemon that shares the host's own /dev/shm has no directory of its own for it.
@@ -379,10 +356,7 @@ fn make_directories(root: &MpsRoot, paths: &GpuPaths, shm: &Path) -> Result<(), 
 }
 
 fn subdirectories(path: &Path) -> Result<Vec<PathBuf>, CardError> {
-    let io = |source| CardError::Directory {
-        path: path.to_owned(),
-        source,
-    };
+    let io = |source| CardError::Directory { path: path.to_owned(), source };
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

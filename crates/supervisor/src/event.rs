@@ -1,6 +1,7 @@
 //! What the supervisor's main thread waits for.
 
 use mpshare_api::GpuStatus;
+use mpshare_core::GpuUuid;
 use mpshare_nvml::HealthEvent;
 
 /// Something happened.
@@ -10,6 +11,8 @@ pub enum Event {
     FilesChanged,
     /// A worker has news of its card.
     Report(Box<GpuStatus>),
+    /// A worker is about to disrupt its card, once that is known to everybody.
+    Withdraw(GpuUuid),
     /// The driver reported something.
     Health(HealthEvent),
     /// The process should end; daemons and clients stay.

@@ -25,11 +25,7 @@ impl Inputs {
             Ok(config) => (Some(config), None),
             Err(reason) => (self.config.clone(), Some(reason)),
         };
-        Self {
-            config,
-            problem,
-            live: self.live_shares(root),
-        }
+        Self { config, problem, live: self.live_shares(root) }
     }
 
     fn live_shares(&self, root: &MpsRoot) -> Vec<LiveShare> {
@@ -45,21 +41,14 @@ impl Inputs {
 
 fn read_config(root: &MpsRoot) -> Result<(String, NodeConfig), Reason> {
     let path = root.config();
-    let missing = || Reason::ConfigMissing {
-        path: path.display().to_string(),
-    };
+    let missing = || Reason::ConfigMissing { path: path.display().to_string() };
     let unreadable = |error: DocumentError| Reason::ConfigInvalid {
         name: path.display().to_string(),
         problem: error.to_string(),
     };
-    let chosen: ChosenConfig = read_document(&path)
-        .map_err(unreadable)?
-        .ok_or_else(missing)?;
+    let chosen: ChosenConfig = read_document(&path).map_err(unreadable)?.ok_or_else(missing)?;
     match config::parse(&chosen.name, &chosen.text) {
         Ok(accepted) => Ok((chosen.name, accepted.node)),
-        Err(error) => Err(Reason::ConfigInvalid {
-            name: chosen.name,
-            problem: error.message,
-        }),
+        Err(error) => Err(Reason::ConfigInvalid { name: chosen.name, problem: error.message }),
     }
 }

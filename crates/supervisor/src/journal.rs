@@ -27,10 +27,7 @@ impl ModeJournal {
             warn!(%error, "compute mode journal can't be read, former modes are unknown");
             None
         });
-        Self {
-            path,
-            modes: Mutex::new(modes.unwrap_or_default()),
-        }
+        Self { path, modes: Mutex::new(modes.unwrap_or_default()) }
     }
 
     /// The mode to restore.
@@ -58,21 +55,15 @@ impl ModeJournal {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
         // A panic while it was held can't leave a map half-changed.
-        self.modes
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.modes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
 /// The names are `nvidia-smi`'s.
 fn by_name(name: &str) -> Option<ComputeMode> {
-    [
-        ComputeMode::Default,
-        ComputeMode::Prohibited,
-        ComputeMode::ExclusiveProcess,
-    ]
-    .into_iter()
-    .find(|mode| mode.to_string() == name)
+    [ComputeMode::Default, ComputeMode::Prohibited, ComputeMode::ExclusiveProcess]
+        .into_iter()
+        .find(|mode| mode.to_string() == name)
 }
 
 #[cfg(test)]
@@ -87,9 +78,7 @@ mod tests {
         let gpu: GpuUuid = "GPU-ab".parse().unwrap();
         let journal = ModeJournal::open(path.clone());
         journal.remember(&gpu, ComputeMode::Default).unwrap();
-        journal
-            .remember(&gpu, ComputeMode::ExclusiveProcess)
-            .unwrap();
+        journal.remember(&gpu, ComputeMode::ExclusiveProcess).unwrap();
         let successor = ModeJournal::open(path.clone());
         assert_eq!(successor.former(&gpu), Some(ComputeMode::Default));
         successor.forget(&gpu).unwrap();

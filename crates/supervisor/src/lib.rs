@@ -40,7 +40,7 @@ pub fn run(
     let _lock = node::lock(&options)?;
     watch::watch_files(&options.root, events.clone()).map_err(SupervisorError::Thread)?;
     node::watch_health(&ports, events.clone()).map_err(SupervisorError::Thread)?;
-    let mut node = node::Node::new(options, ports, policy, events);
+    let mut node = node::Node::new(options, ports, policy, events)?;
     let result = node.run(received);
     info!("supervisor ends, MPS daemons and their clients stay");
     result

@@ -16,6 +16,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::card::Card;
+use crate::death::DeathWatch;
 use crate::event::Event;
 use crate::inputs::Inputs;
 use crate::journal::ModeJournal;
@@ -47,6 +48,7 @@ pub(crate) struct Node {
     pub options: Options,
     pub ports: Ports,
     pub events: Sender<Event>,
+    deaths: DeathWatch,
     journal: Arc<ModeJournal>,
     inputs: Inputs,
     inventory: Option<Inventory>,
@@ -56,6 +58,9 @@ pub(crate) struct Node {
     inventory_problem: Option<Reason>,
     next_inventory: Instant,
     refusals: Vec<Reason>,
+    /// Cards whose workers wait until everybody can know that they are out of service.
+    withdrawn: Vec<GpuUuid>,
+    status_is_written: bool,
 }
 
 struct Handle {
@@ -68,16 +73,9 @@ struct Handle {
 /// for.
 pub(crate) fn lock(options: &Options) -> Result<File, SupervisorError> {
     let path = options.root.supervisor_lock();
-    let root = |source| SupervisorError::Root {
-        path: path.clone(),
-        source,
-    };
+    let root = |source| SupervisorError::Root { path: path.clone(), source };
     std::fs::create_dir_all(options.root.path()).map_err(root)?;
-    let file = File::options()
-        .create(true)
-        .append(true)
-        .open(&path)
-        .map_err(root)?;
+    let file = File::options().create(true).append(true).open(&path).map_err(root)?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         info!(lock = %path.display(), "another supervisor runs, waiting for its end");
         flock(&file, FlockOperation::LockExclusive).map_err(|errno| root(errno.into()))?;
@@ -91,10 +89,11 @@ impl Node {
         ports: Ports,
         policy: XidPolicy,
         events: Sender<Event>,
-    ) -> Self {
+    ) -> Result<Self, SupervisorError> {
         // A report that can't be read counts as none.
         let last_report = read_document::<NodeStatus>(&options.root.status()).ok().flatten();
-        Self {
+        Ok(Self {
+            deaths: DeathWatch::start().map_err(SupervisorError::Thread)?,
             journal: Arc::new(ModeJournal::open(options.root.compute_modes())),
             health: HealthTracker::new(policy, options.recovery),
             options,
@@ -108,7 +107,9 @@ impl Node {
             inventory_problem: None,
             next_inventory: Instant::now(),
             refusals: Vec::new(),
-        }
+            withdrawn: Vec::new(),
+            status_is_written: false,
+        })
     }
 
     /// Works until it is told to stop. Daemons and clients stay when it ends.
@@ -121,6 +122,7 @@ impl Node {
             }
             self.assign()?;
             self.write_status();
+            self.confirm_withdrawals()?;
             match events.recv_timeout(self.next_inventory.saturating_duration_since(now)) {
                 Ok(event) => {
                     if !self.take(event) {
@@ -148,6 +150,7 @@ impl Node {
                     handle.status = *status;
                 }
             }
+            Event::Withdraw(gpu) => self.withdrawn.push(gpu),
             Event::Health(event) => {
                 let all: Vec<GpuUuid> = self.workers.keys().cloned().collect();
                 for change in self.health.event(&event, &all, Instant::now()) {
@@ -178,9 +181,7 @@ impl Node {
                 }
             }
             Err(error) => {
-                let reason = Reason::DriverUnavailable {
-                    problem: error.to_string(),
-                };
+                let reason = Reason::DriverUnavailable { problem: error.to_string() };
                 if self.inventory_problem.is_none() {
                     warn!(%reason, "cards can't be read, retrying");
                 }
@@ -193,11 +194,7 @@ impl Node {
     fn probe(&mut self, now: Instant) {
         let gpus: Vec<GpuUuid> = self.workers.keys().cloned().collect();
         for gpu in gpus {
-            let is_lost = self
-                .ports
-                .inventory
-                .probe(&gpu)
-                .is_err_and(|error| error.is_lost());
+            let is_lost = self.ports.inventory.probe(&gpu).is_err_and(|error| error.is_lost());
             let answer = if is_lost { Answer::None } else { Answer::Given };
             if let Some(change) = self.health.probed(&gpu, answer, now) {
                 info!(?change, "health of a card changed");
@@ -211,10 +208,7 @@ impl Node {
             return Ok(());
         };
         let inventory = inventory.clone();
-        let NodePlan {
-            gpus: plans,
-            refusals,
-        } = plan(config, &inventory, &self.inputs.live);
+        let NodePlan { gpus: plans, refusals } = plan(config, &inventory, &self.inputs.live);
         self.refusals = refusals;
         self.workers.retain(|uuid, _| inventory.gpu(uuid).is_some());
         for (gpu, plan) in inventory.gpus.iter().zip(plans) {
@@ -230,6 +224,23 @@ impl Node {
                 handle.assigned = Some(assignment.clone());
                 // A worker ends only with its channel, and the channel is in the handle.
                 drop(handle.commands.send(Command::Assign(Box::new(assignment))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Shares that were recorded before the report reached the disk are counted once more. Whoever
+    /// records one later reads the report before it lets a container start.
+    fn confirm_withdrawals(&mut self) -> Result<(), SupervisorError> {
+        if self.withdrawn.is_empty() || !self.status_is_written {
+            return Ok(());
+        }
+        self.inputs = self.inputs.refreshed(&self.options.root);
+        self.assign()?;
+        for gpu in std::mem::take(&mut self.withdrawn) {
+            if let Some(handle) = self.workers.get(&gpu) {
+                // A worker ends only with its channel, and the channel is in the handle.
+                drop(handle.commands.send(Command::Withdrawn));
             }
         }
         Ok(())
@@ -264,15 +275,12 @@ impl Node {
             options: self.options.clone(),
             commands: received,
             to_self: commands.clone(),
+            deaths: self.deaths.clone(),
             events: self.events.clone(),
             state: worker::Memory::default(),
         };
         worker::spawn(worker).map_err(SupervisorError::Thread)?;
-        Ok(Handle {
-            commands,
-            assigned: None,
-            status: GpuStatus::starting(gpu),
-        })
+        Ok(Handle { commands, assigned: None, status: GpuStatus::starting(gpu) })
     }
 
     fn write_status(&mut self) {
@@ -285,12 +293,7 @@ impl Node {
         };
         let status = NodeStatus {
             version: NodeStatus::VERSION,
-            config: self
-                .inputs
-                .config
-                .as_ref()
-                .map(|(name, _)| name.clone())
-                .unwrap_or_default(),
+            config: self.inputs.config.as_ref().map(|(name, _)| name.clone()).unwrap_or_default(),
             driver: inventory.driver.to_string(),
             shared_memory: self.ports.shared_memory,
             gpus: inventory.gpus.iter().map(of).collect(),
@@ -312,17 +315,17 @@ impl Node {
 
     fn reasons(&self) -> Vec<ReasonText> {
         let problems = self.inventory_problem.iter().chain(&self.inputs.problem);
-        problems
-            .chain(&self.refusals)
-            .map(ReasonText::from)
-            .collect()
+        problems.chain(&self.refusals).map(ReasonText::from).collect()
     }
 
     fn write(&mut self, status: NodeStatus) {
         if self.written.as_ref() == Some(&status) {
+            self.status_is_written = true;
             return;
         }
-        match write_document(&self.options.root.status(), &status) {
+        let written = write_document(&self.options.root.status(), &status);
+        self.status_is_written = written.is_ok();
+        match written {
             Ok(()) => self.written = Some(status),
             // Tried again at the next event, at the latest with the next inventory.
             Err(error) => warn!(%error, "status can't be written"),
@@ -346,27 +349,25 @@ pub(crate) fn watch_health(ports: &Ports, events: Sender<Event>) -> std::io::Res
     const WAIT: Duration = Duration::from_mins(1);
     const RETRY: Duration = Duration::from_secs(5);
     let inventory = Arc::clone(&ports.inventory);
-    thread::Builder::new()
-        .name("health".to_owned())
-        .spawn(move || {
-            let mut has_complained = false;
-            loop {
-                match inventory.wait_for_event(WAIT) {
-                    Ok(None) => has_complained = false,
-                    Ok(Some(event)) => {
-                        if events.send(Event::Health(event)).is_err() {
-                            return;
-                        }
-                    }
-                    Err(error) => {
-                        if !has_complained {
-                            warn!(%error, "driver events can't be read, retrying");
-                            has_complained = true;
-                        }
-                        thread::park_timeout(RETRY);
+    thread::Builder::new().name("health".to_owned()).spawn(move || {
+        let mut has_complained = false;
+        loop {
+            match inventory.wait_for_event(WAIT) {
+                Ok(None) => has_complained = false,
+                Ok(Some(event)) => {
+                    if events.send(Event::Health(event)).is_err() {
+                        return;
                     }
                 }
+                Err(error) => {
+                    if !has_complained {
+                        warn!(%error, "driver events can't be read, retrying");
+                        has_complained = true;
+                    }
+                    thread::park_timeout(RETRY);
+                }
             }
-        })?;
+        }
+    })?;
     Ok(())
 }

@@ -67,7 +67,9 @@ impl ServerView {
         };
         let is_alive = self.server.is_some_and(|server| is_alive(proc, server));
         let is_settled = matches!(self.status, None | Some(ServerStatus::Active));
-        !is_alive || !is_settled || self.asked.is_none_or(|asked| now.duration_since(asked) >= every)
+        !is_alive
+            || !is_settled
+            || self.asked.is_none_or(|asked| now.duration_since(asked) >= every)
     }
 
     fn take(&mut self, server: Option<&Server>, proc: &Proc, now: Instant) {

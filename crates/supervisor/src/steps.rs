@@ -81,24 +81,25 @@ pub(crate) enum Step {
     Settled,
 }
 
+impl Step {
+    /// Whether it takes something away that a container may have been promised.
+    pub(crate) const fn disrupts(&self) -> bool {
+        matches!(self, Self::SetComputeMode | Self::Start(_) | Self::Quit(_))
+    }
+}
+
 /// The next step towards `wanted`.
 ///
 /// A daemon with clients is never ended, whatever the plan says: the record of a share may be
 /// missing, a client isn't (design: no restart, reload or crash of ours ends a client).
 pub(crate) fn next_step(wanted: &Hosting, seen: &Seen) -> Step {
     if let Holder::Foreign(pid) = seen.daemon {
-        return Step::Wait(Reason::ForeignDaemon {
-            gpu: seen.gpu.clone(),
-            pid,
-        });
+        return Step::Wait(Reason::ForeignDaemon { gpu: seen.gpu.clone(), pid });
     }
     if let Some(stray) = seen.strays.first() {
         return match stray.clients {
             0 => Step::Quit(stray.dir.clone()),
-            clients => Step::Wait(Reason::WaitingForClients {
-                gpu: seen.gpu.clone(),
-                clients,
-            }),
+            clients => Step::Wait(Reason::WaitingForClients { gpu: seen.gpu.clone(), clients }),
         };
     }
     match wanted {
@@ -135,17 +136,11 @@ mod tests {
     use super::*;
 
     fn limits(mib: u64) -> Limits {
-        Limits {
-            memory: Memory::from_mib(mib),
-            percent: ThreadPercent::FULL,
-        }
+        Limits { memory: Memory::from_mib(mib), percent: ThreadPercent::FULL }
     }
 
     fn mps(mib: u64) -> Hosting {
-        Hosting::Mps {
-            resource: "nvidia.com/gpu".parse().unwrap(),
-            limits: limits(mib),
-        }
+        Hosting::Mps { resource: "nvidia.com/gpu".parse().unwrap(), limits: limits(mib) }
     }
 
     fn untouched() -> Seen {
@@ -198,10 +193,7 @@ mod tests {
 
     #[test]
     fn an_adopted_daemon_is_verified_anew_and_not_restarted() {
-        let seen = Seen {
-            verified: None,
-            ..running(1)
-        };
+        let seen = Seen { verified: None, ..running(1) };
         assert_eq!(next_step(&mps(1), &seen), Step::Apply(limits(1)));
     }
 
@@ -211,15 +203,8 @@ mod tests {
     }
 
     fn beside(clients: usize) -> Seen {
-        let stray = Stray {
-            dir: "/x".into(),
-            clients,
-        };
-        Seen {
-            strays: vec![stray],
-            has_mode_to_restore: true,
-            ..untouched()
-        }
+        let stray = Stray { dir: "/x".into(), clients };
+        Seen { strays: vec![stray], has_mode_to_restore: true, ..untouched() }
     }
 
     #[test]
@@ -234,37 +219,22 @@ mod tests {
 
     #[test]
     fn an_idle_daemon_ends_and_then_the_compute_mode_comes_back() {
-        assert_eq!(
-            next_step(&Hosting::Exclusive, &beside(0)),
-            Step::Quit("/x".into())
-        );
-        let mut seen = Seen {
-            strays: Vec::new(),
-            ..beside(0)
-        };
-        assert_eq!(
-            next_step(&Hosting::Exclusive, &seen),
-            Step::RestoreComputeMode
-        );
+        assert_eq!(next_step(&Hosting::Exclusive, &beside(0)), Step::Quit("/x".into()));
+        let mut seen = Seen { strays: Vec::new(), ..beside(0) };
+        assert_eq!(next_step(&Hosting::Exclusive, &seen), Step::RestoreComputeMode);
         seen.has_mode_to_restore = false;
         assert_eq!(next_step(&Hosting::Exclusive, &seen), Step::Settled);
     }
 
     #[test]
     fn a_compute_mode_that_was_never_ours_is_left_alone() {
-        let seen = Seen {
-            is_exclusive_process: true,
-            ..untouched()
-        };
+        let seen = Seen { is_exclusive_process: true, ..untouched() };
         assert_eq!(next_step(&Hosting::Exclusive, &seen), Step::Settled);
     }
 
     #[test]
     fn a_foreign_daemon_is_named_and_not_touched() {
-        let seen = Seen {
-            daemon: Holder::Foreign(9),
-            ..untouched()
-        };
+        let seen = Seen { daemon: Holder::Foreign(9), ..untouched() };
         assert!(matches!(
             next_step(&mps(1), &seen),
             Step::Wait(Reason::ForeignDaemon { pid: 9, .. })

@@ -21,25 +21,23 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Starts the thread that sends [`Event::FilesChanged`]; it ends when nobody listens any more.
 pub(crate) fn watch_files(root: &MpsRoot, events: Sender<Event>) -> std::io::Result<()> {
     let path = root.path().to_owned();
-    thread::Builder::new()
-        .name("files".to_owned())
-        .spawn(move || {
-            let mut has_complained = false;
-            loop {
-                match watch_once(&path, &events) {
-                    Ok(()) => return,
-                    Err(error) if !has_complained => {
-                        warn!(path = %path.display(), %error, "files can't be watched, retrying");
-                        has_complained = true;
-                    }
-                    Err(_) => {}
+    thread::Builder::new().name("files".to_owned()).spawn(move || {
+        let mut has_complained = false;
+        loop {
+            match watch_once(&path, &events) {
+                Ok(()) => return,
+                Err(error) if !has_complained => {
+                    warn!(path = %path.display(), %error, "files can't be watched, retrying");
+                    has_complained = true;
                 }
-                thread::park_timeout(RETRY);
-                if events.send(Event::FilesChanged).is_err() {
-                    return;
-                }
+                Err(_) => {}
             }
-        })?;
+            thread::park_timeout(RETRY);
+            if events.send(Event::FilesChanged).is_err() {
+                return;
+            }
+        }
+    })?;
     Ok(())
 }
 
@@ -48,9 +46,7 @@ fn watch_once(path: &PathBuf, events: &Sender<Event>) -> std::io::Result<()> {
     std::fs::create_dir_all(path)?;
     let mut inotify = Inotify::init()?;
     let mask = WatchMask::MOVED_TO | WatchMask::CLOSE_WRITE | WatchMask::DELETE;
-    inotify
-        .watches()
-        .add(path, mask | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF)?;
+    inotify.watches().add(path, mask | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF)?;
     // Whatever happened before the watch was there.
     if events.send(Event::FilesChanged).is_err() {
         return Ok(());
@@ -62,9 +58,8 @@ fn watch_once(path: &PathBuf, events: &Sender<Event>) -> std::io::Result<()> {
             if event.mask.contains(inotify::EventMask::IGNORED) {
                 return Err(ErrorKind::NotFound.into());
             }
-            is_relevant |= event
-                .name
-                .is_some_and(|name| name == "config.yaml" || name == "allocations.json");
+            is_relevant |=
+                event.name.is_some_and(|name| name == "config.yaml" || name == "allocations.json");
         }
         if is_relevant && events.send(Event::FilesChanged).is_err() {
             return Ok(());

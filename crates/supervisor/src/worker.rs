@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use crate::card::{Card, CardError};
 use crate::clients;
-use crate::death;
+use crate::death::DeathWatch;
 use crate::event::Event;
 use crate::options::Options;
 use crate::servers::Load;
@@ -41,6 +41,9 @@ pub(crate) enum Command {
     Assign(Box<Assignment>),
     /// A daemon or server of the card has died.
     Died(i32),
+    /// Everybody can read that the card is out of service, and the shares that were recorded until
+    /// then are in the last assignment.
+    Withdrawn,
 }
 
 /// What a card should be like, and what ails it.
@@ -61,16 +64,32 @@ enum Progress {
     Waiting(Reason),
     /// To where its server is starting.
     Starting,
+    /// To where it has to be out of service for everybody first.
+    Withdrawing,
 }
 
 pub(crate) struct Worker {
     pub card: Card,
     pub options: Options,
     pub commands: Receiver<Command>,
-    /// Handed to the thread that waits for the daemon's death.
+    /// Handed to the watch.
     pub to_self: Sender<Command>,
+    /// Tells of the death of daemon and server.
+    pub deaths: DeathWatch,
     pub events: Sender<Event>,
     pub state: Memory,
+}
+
+/// How far the world knows that the card is out of service.
+#[derive(Debug, Default, PartialEq)]
+enum Withdrawal {
+    /// Not at all.
+    #[default]
+    None,
+    /// The main thread was told.
+    Announced,
+    /// It is written.
+    Known,
 }
 
 /// What a worker remembers between two looks; all of it can be lost.
@@ -80,6 +99,7 @@ pub(crate) struct Memory {
     watched: BTreeSet<i32>,
     /// Since when a server has been asked for.
     server_wanted: Option<Instant>,
+    withdrawal: Withdrawal,
     failures: u32,
     reported: Option<GpuStatus>,
 }
@@ -108,6 +128,11 @@ impl Worker {
     fn take(&mut self, command: Command) {
         match command {
             Command::Assign(assignment) => self.state.assignment = Some(*assignment),
+            Command::Withdrawn if self.state.withdrawal == Withdrawal::Announced => {
+                self.state.withdrawal = Withdrawal::Known;
+            }
+            // The plan changed back meanwhile.
+            Command::Withdrawn => {}
             Command::Died(pid) => {
                 self.state.watched.remove(&pid);
                 warn!(gpu = %self.card.gpu.uuid, pid, "MPS daemon or server ended");
@@ -129,11 +154,7 @@ impl Worker {
         }
         if let Some(ailment) = &assignment.ailment {
             let is_lost = matches!(ailment, Reason::GpuLost { .. });
-            status.state = if is_lost {
-                GpuState::Absent
-            } else {
-                GpuState::Fault
-            };
+            status.state = if is_lost { GpuState::Absent } else { GpuState::Fault };
             status.reason = Some(ailment.into());
         }
         self.report(status);
@@ -149,16 +170,20 @@ impl Worker {
         let (state, pending) = match progress {
             Progress::Settled => (GpuState::Ready, None),
             Progress::Waiting(reason) => (GpuState::Draining, Some(reason)),
-            Progress::Starting => (GpuState::Starting, None),
+            Progress::Starting | Progress::Withdrawing => (GpuState::Starting, None),
         };
         status.state = state;
         status.reason = pending.or(plan.reason.as_ref()).map(ReasonText::from);
         let wait = self.watch(plan, status);
-        if *progress == Progress::Starting {
-            return SERVER_POLL;
+        match progress {
+            Progress::Settled | Progress::Waiting(_) => {
+                self.state.failures = 0;
+                self.state.withdrawal = Withdrawal::None;
+                wait
+            }
+            Progress::Starting => SERVER_POLL,
+            Progress::Withdrawing => wait,
         }
-        self.state.failures = 0;
-        wait
     }
 
     /// Steps until nothing is left to do now.
@@ -186,19 +211,29 @@ impl Worker {
                 | Step::Apply(_)
                 | Step::Quit(_) => {}
             }
-            self.announce(&step, plan);
+            if step.disrupts() && !self.is_withdrawn(plan) {
+                return Ok(Progress::Withdrawing);
+            }
             self.card.perform(&step, plan)?;
         }
         Err(CardError::Unsteady)
     }
 
-    /// Before a step that takes the card out of service.
-    fn announce(&mut self, step: &Step, plan: &GpuPlan) {
-        if matches!(step, Step::Start(_) | Step::Quit(_)) {
-            let mut status = GpuStatus::starting(&self.card.gpu);
-            plan.generation.as_str().clone_into(&mut status.generation);
-            self.report(status);
+    /// Whether nobody counts on the card any more. Otherwise a container could be let in by the
+    /// last report in the very moment in which its daemon is taken away.
+    fn is_withdrawn(&mut self, plan: &GpuPlan) -> bool {
+        match self.state.withdrawal {
+            Withdrawal::Known => return true,
+            Withdrawal::Announced => return false,
+            Withdrawal::None => {}
         }
+        let mut status = GpuStatus::starting(&self.card.gpu);
+        plan.generation.as_str().clone_into(&mut status.generation);
+        self.report(status);
+        self.state.withdrawal = Withdrawal::Announced;
+        // Nobody listens any more only when the process is ending.
+        drop(self.events.send(Event::Withdraw(self.card.gpu.uuid.clone())));
+        false
     }
 
     /// A server that was asked for isn't there. The daemon gives up after a failed attempt, so it
@@ -223,7 +258,7 @@ impl Worker {
         if !self.state.watched.insert(pid) {
             return;
         }
-        if let Err(error) = death::watch(pid, self.to_self.clone()) {
+        if let Err(error) = self.deaths.tell(pid, self.to_self.clone()) {
             warn!(pid, %error, "can't wait for a process's end, polling it");
         }
     }
@@ -253,11 +288,7 @@ impl Worker {
             limits: Some(LimitsStatus::from(limits)),
             clients,
         });
-        if is_busy {
-            self.options.busy_interval
-        } else {
-            self.options.idle_interval
-        }
+        if is_busy { self.options.busy_interval } else { self.options.idle_interval }
     }
 
     fn failed(&mut self, error: &CardError, status: &mut GpuStatus) -> Duration {
@@ -297,8 +328,6 @@ impl Worker {
 /// Starts a worker's thread.
 pub(crate) fn spawn(worker: Worker) -> std::io::Result<()> {
     let name = worker.card.gpu.uuid.short().to_owned();
-    thread::Builder::new()
-        .name(name)
-        .spawn(move || worker.run())?;
+    thread::Builder::new().name(name).spawn(move || worker.run())?;
     Ok(())
 }

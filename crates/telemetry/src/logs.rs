@@ -2,7 +2,9 @@
 
 use std::io;
 
-use tracing_subscriber::EnvFilter;
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,25 +15,26 @@ pub enum LogFormat {
     Json,
 }
 
-/// Installs the process's subscriber. `filter` is in `tracing`'s form, such as `info` or
-/// `info,mpshare_mps=debug`; one that can't be read counts as `info`, with a warning.
+/// Installs the process's subscriber. `filter` is a level, or targets with levels, such as `info`
+/// or `info,mpshare_mps=debug`; one that can't be read counts as `info`, with a warning.
 ///
 /// Only binaries call this, once.
 pub fn init_logs(filter: &str, format: LogFormat) {
-    match EnvFilter::try_new(filter) {
+    match filter.parse() {
         Ok(parsed) => install(parsed, format),
         Err(error) => {
-            install(EnvFilter::new("info"), format);
+            install(Targets::new().with_default(Level::INFO), format);
             tracing::warn!(filter, %error, "log filter can't be read, using `info`");
         }
     }
 }
 
-fn install(filter: EnvFilter, format: LogFormat) {
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+fn install(filter: Targets, format: LogFormat) {
+    let registry = tracing_subscriber::registry();
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     let installed = match format {
-        LogFormat::Text => builder.with_ansi(false).try_init(),
-        LogFormat::Json => builder.json().try_init(),
+        LogFormat::Text => registry.with(lines.with_ansi(false).with_filter(filter)).try_init(),
+        LogFormat::Json => registry.with(lines.json().with_filter(filter)).try_init(),
     };
     // A second subscriber in one process can only come from a test; the first one stays.
     if let Err(error) = installed {

@@ -11,18 +11,13 @@ use super::start::labelled_node;
 use crate::story::PATIENCE;
 
 /// RSS of the peer's three processes in MiB: plugin, MPS daemon, config-manager.
-const PEER_RSS: [(Role, f64); 3] = [
-    (Role::DevicePlugin, 20.4),
-    (Role::Supervisor, 16.9),
-    (Role::ConfigManager, 29.0),
-];
+const PEER_RSS: [(Role, f64); 3] =
+    [(Role::DevicePlugin, 20.4), (Role::Supervisor, 16.9), (Role::ConfigManager, 29.0)];
 
 pub(super) async fn measure(idle_seconds: u64) -> Result<Vec<Goal>> {
     let mut node = labelled_node("mps-2x").await?;
     node.start_product()?;
-    node.kubelet()
-        .wait_allocatable("nvidia.com/gpu", 4, PATIENCE)
-        .await?;
+    node.kubelet().wait_allocatable("nvidia.com/gpu", 4, PATIENCE).await?;
     // What start-up leaves to be done.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let before = PEER_RSS.map(|(role, _)| cpu(&node, role));
@@ -37,26 +32,15 @@ pub(super) async fn measure(idle_seconds: u64) -> Result<Vec<Goal>> {
         goals.push(Goal::of(format!("{role}: RSS"), "MiB", vec![rss]).peer(peer));
         goals.push(Goal::of(format!("{role}: idle CPU"), "ms/min", vec![used]).below(20.0));
     }
-    goals.push(
-        Goal::of("all three: RSS", "MiB", vec![sum])
-            .below(22.0)
-            .peer(peers),
-    );
+    goals.push(Goal::of("all three: RSS", "MiB", vec![sum]).below(22.0).peer(peers));
     Ok(goals)
 }
 
 fn rss(node: &SimNode, role: Role) -> Result<f64> {
     let pid = node.role_pid(role).context("not running")?;
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    let line = text
-        .lines()
-        .find(|line| line.starts_with("Rss:"))
-        .context("no Rss line")?;
-    let kib: f64 = line
-        .split_whitespace()
-        .nth(1)
-        .context("no figure")?
-        .parse()?;
+    let line = text.lines().find(|line| line.starts_with("Rss:")).context("no Rss line")?;
+    let kib: f64 = line.split_whitespace().nth(1).context("no figure")?.parse()?;
     Ok(kib / 1024.0)
 }
 
@@ -66,11 +50,7 @@ fn cpu(node: &SimNode, role: Role) -> Result<f64> {
     let mut nanoseconds = 0.0;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let text = fs::read_to_string(task?.path().join("schedstat"))?;
-        nanoseconds += text
-            .split_whitespace()
-            .next()
-            .context("no figure")?
-            .parse::<f64>()?;
+        nanoseconds += text.split_whitespace().next().context("no figure")?.parse::<f64>()?;
     }
     Ok(nanoseconds / 1_000_000.0)
 }

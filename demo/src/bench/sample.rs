@@ -24,14 +24,7 @@ pub(super) struct Goal {
 impl Goal {
     pub(super) fn of(name: impl Into<String>, unit: &'static str, mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
-        Self {
-            name: name.into(),
-            unit,
-            values,
-            quantile: 1.0,
-            below: f64::INFINITY,
-            peer: None,
-        }
+        Self { name: name.into(), unit, values, quantile: 1.0, below: f64::INFINITY, peer: None }
     }
 
     pub(super) fn at(mut self, quantile: f64) -> Self {
@@ -74,10 +67,7 @@ impl fmt::Display for Goal {
             write!(f, "{:.1} {unit}", self.value(1.0))?;
         } else {
             let (median, p99, max) = (self.value(0.5), self.value(0.99), self.value(1.0));
-            write!(
-                f,
-                "median {median:.1}, p99 {p99:.1}, max {max:.1} {unit} of {count}"
-            )?;
+            write!(f, "median {median:.1}, p99 {p99:.1}, max {max:.1} {unit} of {count}")?;
         }
         if self.below.is_finite() {
             write!(f, "; goal < {} {unit}", self.below)?;

@@ -30,35 +30,20 @@ pub(super) async fn all(story: &mut Story, screen: &mut Screen) -> bool {
     }
     screen.chapter("A node with two GPUs");
     scene!("the driver shows a T4 and a V100", cards(story));
-    scene!(
-        "the ConfigMap of the TKE document is applied",
-        configs(story)
-    );
+    scene!("the ConfigMap of the TKE document is applied", configs(story));
     screen.chapter("Label mps-2x: every card is two units");
     scene!("2 cards become 4 units of nvidia.com/gpu", two_each(story));
     screen.chapter("Pods share a card, and their shares hold");
-    scene!(
-        "two pods run on two cards, each on a half",
-        inference_and_limits(story)
-    );
-    scene!(
-        "a greedy pod on the T4 gets out of memory at its half",
-        greedy(story)
-    );
+    scene!("two pods run on two cards, each on a half", inference_and_limits(story));
+    scene!("a greedy pod on the T4 gets out of memory at its half", greedy(story));
     scene!("its neighbour on the T4 didn't notice", unharmed(story));
     screen.chapter("Label mps-4x, with all pods running");
     scene!("nothing dies, and the counts follow", four_each(story));
-    scene!(
-        "a pod for 4x nodes gets a quarter of a card",
-        quarter(story)
-    );
+    scene!("a pod for 4x nodes gets a quarter of a card", quarter(story));
     scene!("nvidia-smi shows servers and M+C clients", smi(story));
     screen.chapter("Our own processes die");
     for role in Role::ALL {
-        scene!(
-            &format!("kill -9 of {role}: no client lost"),
-            killed(story, role)
-        );
+        scene!(&format!("kill -9 of {role}: no client lost"), killed(story, role));
     }
     scene!("the node still takes new pods", recovered(story));
     true
@@ -72,16 +57,9 @@ async fn cards(story: &Story) -> Result<Details> {
 
 async fn configs(story: &Story) -> Result<Details> {
     let map = manifests::apply(story.node.kube(), "tke/configmap.yaml").await?;
-    let keys: Vec<&str> = map["data"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(k, _)| k.as_str())
-        .collect();
-    Ok(vec![format!(
-        "nvidia-device-plugin-configs: {}",
-        keys.join(", ")
-    )])
+    let keys: Vec<&str> =
+        map["data"].as_object().into_iter().flatten().map(|(k, _)| k.as_str()).collect();
+    Ok(vec![format!("nvidia-device-plugin-configs: {}", keys.join(", "))])
 }
 
 async fn two_each(story: &mut Story) -> Result<Details> {
@@ -89,13 +67,9 @@ async fn two_each(story: &mut Story) -> Result<Details> {
     let start = Instant::now();
     story.node.start_product()?;
     let kubelet = story.node.kubelet();
-    let list = kubelet
-        .wait_allocatable("nvidia.com/gpu", 4, PATIENCE)
-        .await?;
+    let list = kubelet.wait_allocatable("nvidia.com/gpu", 4, PATIENCE).await?;
     let took = list.map_or(0, |list| list.at.duration_since(start).as_millis());
-    story
-        .wait_for("the Node object shows 4", || story.counts() == (4, 4))
-        .await?;
+    story.wait_for("the Node object shows 4", || story.counts() == (4, 4)).await?;
     Ok(vec![
         format!("kubectl label node {NODE} {CONFIG_LABEL}=mps-2x"),
         "nvidia.com/gpu:  4".to_owned(),
@@ -134,19 +108,10 @@ async fn greedy(story: &mut Story) -> Result<Details> {
         .map(|process| (process.used_mib, process.limit_mib))
         .context("the greedy pod has no context")?;
     let limit = used.1.context("the greedy pod has no limit")?;
-    ensure!(
-        limit == 7680 && used.0 <= limit,
-        "it has {used:?} MiB of 7680"
-    );
+    ensure!(limit == 7680 && used.0 <= limit, "it has {used:?} MiB of 7680");
     let log = pod.log("cuda-app");
-    let line = log
-        .lines()
-        .find(|line| line.contains("OUT_OF_MEMORY"))
-        .unwrap_or_default();
-    Ok(vec![
-        format!("greedy: {line}"),
-        format!("{} of {limit} MiB in use", used.0),
-    ])
+    let line = log.lines().find(|line| line.contains("OUT_OF_MEMORY")).unwrap_or_default();
+    Ok(vec![format!("greedy: {line}"), format!("{} of {limit} MiB in use", used.0)])
 }
 
 async fn unharmed(story: &Story) -> Result<Details> {
@@ -166,14 +131,10 @@ async fn four_each(story: &Story) -> Result<Details> {
     label(story, "mps-4x").await?;
     // T4: two halves are held, nothing is left. V100: one half is held, two quarters are free.
     let kubelet = story.node.kubelet();
-    let list = kubelet
-        .wait_allocatable("nvidia.com/gpu", 5, PATIENCE)
-        .await?;
+    let list = kubelet.wait_allocatable("nvidia.com/gpu", 5, PATIENCE).await?;
     let took = list.map_or(0, |list| list.at.duration_since(start).as_millis());
     ensure!(story.clients()? == before, "clients changed");
-    story
-        .wait_for("the Node object shows 8 and 5", || story.counts() == (8, 5))
-        .await?;
+    story.wait_for("the Node object shows 8 and 5", || story.counts() == (8, 5)).await?;
     Ok(vec![
         format!("kubectl label node {NODE} {CONFIG_LABEL}=mps-4x --overwrite"),
         format!("kubelet told after {took} ms; clients {before:?} still hold their memory"),
@@ -185,24 +146,16 @@ async fn four_each(story: &Story) -> Result<Details> {
 async fn quarter(story: &mut Story) -> Result<Details> {
     manifests::apply(story.node.kube(), "tke/pod-on-4x-node.yaml").await?;
     let pod = story.running("mps-on-4x-node", "holding").await?;
-    let limit = pod
-        .env("cuda-app")
-        .remove("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
+    let limit = pod.env("cuda-app").remove("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
     let limit = limit.unwrap_or_default();
     ensure!(limit == "0=8192M", "its limit is `{limit}`");
-    Ok(vec![format!(
-        "mps-on-4x-node: limit {limit}, a quarter of the V100's 32768 MiB"
-    )])
+    Ok(vec![format!("mps-on-4x-node: limit {limit}, a quarter of the V100's 32768 MiB")])
 }
 
 async fn smi(story: &Story) -> Result<Details> {
     let lines = tool(story, "nvidia-smi", &[])?;
     let clients = lines.iter().filter(|line| line.contains("M+C")).count();
-    ensure!(
-        clients == story.pods.len(),
-        "{clients} M+C rows for {} clients",
-        story.pods.len()
-    );
+    ensure!(clients == story.pods.len(), "{clients} M+C rows for {} clients", story.pods.len());
     Ok(lines)
 }
 
@@ -211,58 +164,31 @@ async fn killed(story: &mut Story, role: Role) -> Result<Details> {
     story.node.end_role(role, Signal::KILL)?;
     story.node.start_role(role)?;
     let kubelet = story.node.kubelet();
-    kubelet
-        .wait_allocatable("nvidia.com/gpu", 5, PATIENCE)
-        .await?;
+    kubelet.wait_allocatable("nvidia.com/gpu", 5, PATIENCE).await?;
     ensure!(story.clients()? == before, "clients changed");
     let state = story.node.store().read()?;
-    ensure!(
-        state.processes.iter().all(|p| p.sticky_error.is_none()),
-        "a client lost its server"
-    );
+    ensure!(state.processes.iter().all(|p| p.sticky_error.is_none()), "a client lost its server");
     Ok(vec![format!("{} clients, the same PIDs", before.len())])
 }
 
 async fn recovered(story: &mut Story) -> Result<Details> {
-    story
-        .node
-        .kube()
-        .delete("pods", "default", "greedy")
-        .await?;
+    story.node.kube().delete("pods", "default", "greedy").await?;
     story.pods.retain(|pod| pod.spec().name != "greedy");
     // Its half of the T4 becomes two quarters.
     let kubelet = story.node.kubelet();
-    kubelet
-        .wait_allocatable("nvidia.com/gpu", 6, PATIENCE)
-        .await?;
+    kubelet.wait_allocatable("nvidia.com/gpu", 6, PATIENCE).await?;
     let violations = kubelet.violations();
-    ensure!(
-        violations.is_empty(),
-        "a real kubelet would have suffered: {violations:?}"
-    );
-    Ok(vec![
-        "greedy deleted: its half of the T4 is two free quarters now".to_owned(),
-    ])
+    ensure!(violations.is_empty(), "a real kubelet would have suffered: {violations:?}");
+    Ok(vec!["greedy deleted: its half of the T4 is two free quarters now".to_owned()])
 }
 
 async fn label(story: &Story, config: &str) -> Result<()> {
-    story
-        .node
-        .kube()
-        .patch_node_label(NODE, CONFIG_LABEL, config)
-        .await?;
+    story.node.kube().patch_node_label(NODE, CONFIG_LABEL, config).await?;
     Ok(())
 }
 
 fn tool(story: &Story, name: &str, arguments: &[&str]) -> Result<Vec<String>> {
     let output = story.node.program(name).args(arguments).output()?;
-    ensure!(
-        output.status.success(),
-        "{name} ended with {}",
-        output.status
-    );
-    Ok(String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .map(ToOwned::to_owned)
-        .collect())
+    ensure!(output.status.success(), "{name} ended with {}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).lines().map(ToOwned::to_owned).collect())
 }

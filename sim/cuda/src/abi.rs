@@ -54,10 +54,7 @@ impl TextOut {
         if self.0.is_null() || length == 0 {
             return Err(Status::INVALID_VALUE);
         }
-        let shown = text
-            .bytes()
-            .take(length - 1)
-            .map(|byte| c_char::from_ne_bytes([byte]));
+        let shown = text.bytes().take(length - 1).map(|byte| c_char::from_ne_bytes([byte]));
         let bytes: Vec<c_char> = shown.chain([0]).collect();
         // SAFETY: the caller promises a buffer of `length` bytes, and there are at most as many.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.0, bytes.len()) };

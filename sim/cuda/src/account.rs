@@ -19,19 +19,13 @@ pub(crate) fn grow(runtime: &Runtime, uuid: &str, mib: u64) -> Result<(), Status
         percent_tenths: runtime.percent_tenths(),
         sticky_error: None,
     };
-    runtime
-        .store
-        .update(|state| enter(state, entry))
-        .map_err(|_| Status::UNKNOWN)?
+    runtime.store.update(|state| enter(state, entry)).map_err(|_| Status::UNKNOWN)?
 }
 
 /// Lowers this process's entry for a card to `mib`.
 pub(crate) fn shrink(runtime: &Runtime, uuid: &str, mib: u64) -> Result<(), Status> {
     let lower = |state: &mut SimState| {
-        let mine = state
-            .processes
-            .iter_mut()
-            .find(|entry| is_of(entry, runtime, uuid));
+        let mine = state.processes.iter_mut().find(|entry| is_of(entry, runtime, uuid));
         if let Some(mine) = mine {
             mine.used_mib = mib;
         }
@@ -59,11 +53,7 @@ pub(crate) fn free_mib(state: &SimState, gpu: &SimGpu) -> u64 {
 }
 
 fn enter(state: &mut SimState, entry: SimProcess) -> Result<(), Status> {
-    let card = state
-        .gpus
-        .iter()
-        .find(|gpu| gpu.uuid == entry.gpu)
-        .ok_or(Status::INVALID_DEVICE)?;
+    let card = state.gpus.iter().find(|gpu| gpu.uuid == entry.gpu).ok_or(Status::INVALID_DEVICE)?;
     if card.health == Health::Lost {
         return Err(Status::UNKNOWN);
     }
@@ -72,9 +62,7 @@ fn enter(state: &mut SimState, entry: SimProcess) -> Result<(), Status> {
     if mine.is_none() && !admits(card, state, &entry) {
         return Err(Status::DEVICE_UNAVAILABLE);
     }
-    let held = mine
-        .and_then(|index| state.processes.get(index))
-        .map_or(0, |mine| mine.used_mib);
+    let held = mine.and_then(|index| state.processes.get(index)).map_or(0, |mine| mine.used_mib);
     let over_limit = entry.limit_mib.is_some_and(|limit| entry.used_mib > limit);
     if over_limit || entry.used_mib.saturating_sub(held) > free_mib(state, card) {
         return Err(Status::OUT_OF_MEMORY);
@@ -121,10 +109,7 @@ mod tests {
     fn node(mode: ComputeMode) -> SimState {
         let mut card = SimGpu::of_model("t4", 0, "GPU-t4").unwrap();
         card.compute_mode = mode;
-        SimState {
-            gpus: vec![card],
-            ..SimState::default()
-        }
+        SimState { gpus: vec![card], ..SimState::default() }
     }
 
     const CLIENT: ProcessKind = ProcessKind::MpsClient { server: 1 };
@@ -132,10 +117,7 @@ mod tests {
     #[test]
     fn an_exclusive_card_takes_one_plain_process_and_any_client() {
         let mut state = node(ComputeMode::ExclusiveProcess);
-        assert_eq!(
-            enter(&mut state, entry(1, ProcessKind::MpsServer, 30)),
-            Ok(())
-        );
+        assert_eq!(enter(&mut state, entry(1, ProcessKind::MpsServer, 30)), Ok(()));
         let plain = entry(2, ProcessKind::Plain, 312);
         assert_eq!(enter(&mut state, plain), Err(Status::DEVICE_UNAVAILABLE));
         assert_eq!(enter(&mut state, entry(3, CLIENT, 312)), Ok(()));
@@ -151,19 +133,13 @@ mod tests {
     #[test]
     fn memory_ends_at_the_limit_and_at_the_card() {
         let mut state = node(ComputeMode::Default);
-        let limited = |used| SimProcess {
-            limit_mib: Some(1000),
-            ..entry(1, CLIENT, used)
-        };
+        let limited = |used| SimProcess { limit_mib: Some(1000), ..entry(1, CLIENT, used) };
         assert_eq!(enter(&mut state, limited(1000)), Ok(()));
         assert_eq!(enter(&mut state, limited(1001)), Err(Status::OUT_OF_MEMORY));
         let rest = 15360 - 448 - 1000;
         let over = entry(2, CLIENT, rest + 1);
         assert_eq!(enter(&mut state, over), Err(Status::OUT_OF_MEMORY));
         assert_eq!(enter(&mut state, entry(2, CLIENT, rest)), Ok(()));
-        assert_eq!(
-            enter(&mut state, entry(2, CLIENT, rest + 1)),
-            Err(Status::OUT_OF_MEMORY)
-        );
+        assert_eq!(enter(&mut state, entry(2, CLIENT, rest + 1)), Err(Status::OUT_OF_MEMORY));
     }
 }

@@ -54,23 +54,14 @@ fn compute_mode(mode: ComputeMode) -> u32 {
 
 /// A part of `domain:bus:device.function`.
 fn pci(gpu: &SimGpu, part: usize) -> Result<u32, Status> {
-    let text = gpu
-        .pci_bus_id
-        .split([':', '.'])
-        .nth(part)
-        .ok_or(Status::UNKNOWN)?;
+    let text = gpu.pci_bus_id.split([':', '.']).nth(part).ok_or(Status::UNKNOWN)?;
     u32::from_str_radix(text, 16).map_err(|_| Status::UNKNOWN)
 }
 
 /// The 16 bytes of a UUID, read from its hexadecimal digits.
 pub(crate) fn uuid_bytes(uuid: &str) -> [u8; 16] {
-    let digits = uuid
-        .trim_start_matches("GPU-")
-        .chars()
-        .filter_map(|digit| digit.to_digit(16));
-    let digits: Vec<u8> = digits
-        .filter_map(|digit| u8::try_from(digit).ok())
-        .collect();
+    let digits = uuid.trim_start_matches("GPU-").chars().filter_map(|digit| digit.to_digit(16));
+    let digits: Vec<u8> = digits.filter_map(|digit| u8::try_from(digit).ok()).collect();
     let mut bytes = [0; 16];
     for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
         *byte = pair.iter().fold(0, |value, digit| value << 4 | digit);

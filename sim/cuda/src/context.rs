@@ -30,17 +30,13 @@ impl Contexts {
     /// The card of a context.
     pub(crate) fn device(&self, context: usize) -> Result<i32, Status> {
         let found = self.by_number.get(&context);
-        found
-            .map(|context| context.device)
-            .ok_or(Status::INVALID_CONTEXT)
+        found.map(|context| context.device).ok_or(Status::INVALID_CONTEXT)
     }
 
     /// When the work of a context is done.
     pub(crate) fn busy_until(&self, context: usize) -> Result<Instant, Status> {
         let found = self.by_number.get(&context);
-        found
-            .map(|context| context.busy_until)
-            .ok_or(Status::INVALID_CONTEXT)
+        found.map(|context| context.busy_until).ok_or(Status::INVALID_CONTEXT)
     }
 
     /// Adds work: it starts when the work before it is done.
@@ -49,19 +45,13 @@ impl Contexts {
         context: usize,
         work: std::time::Duration,
     ) -> Result<(), Status> {
-        let context = self
-            .by_number
-            .get_mut(&context)
-            .ok_or(Status::INVALID_CONTEXT)?;
+        let context = self.by_number.get_mut(&context).ok_or(Status::INVALID_CONTEXT)?;
         context.busy_until = context.busy_until.max(Instant::now()) + work;
         Ok(())
     }
 
     fn count(&self, device: i32) -> u64 {
-        let on_card = self
-            .by_number
-            .values()
-            .filter(|context| context.device == device);
+        let on_card = self.by_number.values().filter(|context| context.device == device);
         on_card.map(|_| 1).sum()
     }
 }
@@ -113,11 +103,7 @@ pub(crate) fn retain_primary(runtime: &mut Runtime, device: i32) -> Result<usize
 /// Gives the primary context back; the last holder destroys it.
 pub(crate) fn release_primary(runtime: &mut Runtime, device: i32) -> Result<(), Status> {
     runtime.device(device)?;
-    let primary = runtime
-        .contexts
-        .primary
-        .get_mut(&device)
-        .ok_or(Status::INVALID_CONTEXT)?;
+    let primary = runtime.contexts.primary.get_mut(&device).ok_or(Status::INVALID_CONTEXT)?;
     primary.1 -= 1;
     if primary.1 > 0 {
         return Ok(());
@@ -137,10 +123,7 @@ fn open(runtime: &mut Runtime, device: i32) -> Result<usize, Status> {
     account::grow(runtime, &uuid, held_mib(runtime, device) + CONTEXT_MIB)?;
     runtime.contexts.made += 1;
     let number = runtime.contexts.made;
-    let context = Context {
-        device,
-        busy_until: Instant::now(),
-    };
+    let context = Context { device, busy_until: Instant::now() };
     runtime.contexts.by_number.insert(number, context);
     Ok(number)
 }

@@ -20,20 +20,14 @@ thread_local! {
 /// The current context of this thread; 0 is none.
 pub(crate) fn get() -> usize {
     let stack = STACK.get();
-    let top = stack
-        .height
-        .checked_sub(1)
-        .and_then(|top| stack.contexts.get(top));
+    let top = stack.height.checked_sub(1).and_then(|top| stack.contexts.get(top));
     top.copied().unwrap_or(0)
 }
 
 /// Puts a context on top.
 pub(crate) fn push(context: usize) -> Result<(), Status> {
     let mut stack = STACK.get();
-    *stack
-        .contexts
-        .get_mut(stack.height)
-        .ok_or(Status::INVALID_CONTEXT)? = context;
+    *stack.contexts.get_mut(stack.height).ok_or(Status::INVALID_CONTEXT)? = context;
     stack.height += 1;
     STACK.set(stack);
     Ok(())

@@ -15,14 +15,9 @@ const MMU_FAULT: u32 = 31;
 
 /// Faults on the card of the current context. Under MPS all who share it get the same.
 pub(crate) fn raise(runtime: &mut Runtime) -> Result<(), Status> {
-    let uuid = runtime
-        .device(context::current_device(runtime)?)?
-        .to_owned();
+    let uuid = runtime.device(context::current_device(runtime)?)?.to_owned();
     let error = Status::ILLEGAL_ADDRESS;
-    runtime
-        .store
-        .update(|state| add_xid(state, &uuid))
-        .map_err(|_| Status::UNKNOWN)?;
+    runtime.store.update(|state| add_xid(state, &uuid)).map_err(|_| Status::UNKNOWN)?;
     if let Some(session) = &runtime.session {
         raise_fault(&runtime.store, session.server(), &uuid, error.0)
             .map_err(|_| Status::UNKNOWN)?;
@@ -44,9 +39,6 @@ fn add_xid(state: &mut SimState, uuid: &str) {
     state.sequence += 1;
     let sequence = state.sequence;
     if let Some(gpu) = state.gpus.iter_mut().find(|gpu| gpu.uuid == uuid) {
-        gpu.xids.push(Xid {
-            sequence,
-            xid: MMU_FAULT,
-        });
+        gpu.xids.push(Xid { sequence, xid: MMU_FAULT });
     }
 }

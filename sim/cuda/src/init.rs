@@ -61,43 +61,28 @@ fn connect(command: &str) -> Result<Option<Session>, Status> {
             shared_memory::meet(session.server())?;
             Ok(Some(session))
         }
-        Err(error) => error
-            .cuda_error()
-            .map_or(Ok(None), |code| Err(Status(code))),
+        Err(error) => error.cuda_error().map_or(Ok(None), |code| Err(Status(code))),
     }
 }
 
 /// The visible cards in order: the server's under MPS, which the daemon has already restricted and
 /// renumbered, else the node's. `CUDA_VISIBLE_DEVICES` of this process has its say in both.
 fn devices(state: &SimState, session: Option<&Session>) -> Vec<String> {
-    let of_session = |session: &Session| {
-        session
-            .devices()
-            .iter()
-            .map(|device| device.uuid.clone())
-            .collect()
-    };
+    let of_session =
+        |session: &Session| session.devices().iter().map(|device| device.uuid.clone()).collect();
     let of_node = || {
         let all: Vec<_> = state.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
         visible_devices(&all, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref())
     };
     let seen: Vec<String> = session.map_or_else(of_node, of_session);
-    let answers = |uuid: &String| {
-        state
-            .gpus
-            .iter()
-            .any(|gpu| gpu.uuid == *uuid && gpu.health == Health::Ok)
-    };
+    let answers =
+        |uuid: &String| state.gpus.iter().any(|gpu| gpu.uuid == *uuid && gpu.health == Health::Ok);
     seen.into_iter().filter(answers).collect()
 }
 
 /// The command line, of which other programs show the first word.
 fn arguments() -> Vec<String> {
     let line = fs::read("/proc/self/cmdline").unwrap_or_default();
-    let words = line
-        .split(|byte| *byte == 0)
-        .filter(|word| !word.is_empty());
-    words
-        .map(|word| String::from_utf8_lossy(word).into_owned())
-        .collect()
+    let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }

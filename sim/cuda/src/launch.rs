@@ -35,11 +35,7 @@ pub(crate) fn load_module(runtime: &mut Runtime) -> Result<usize, Status> {
 /// Forgets a module.
 pub(crate) fn unload_module(runtime: &mut Runtime, module: usize) -> Result<(), Status> {
     let known = runtime.functions.modules.remove(&module);
-    if known {
-        Ok(())
-    } else {
-        Err(Status::INVALID_HANDLE)
-    }
+    if known { Ok(()) } else { Err(Status::INVALID_HANDLE) }
 }
 
 /// Finds any function; its name may say how long it runs.
@@ -56,11 +52,7 @@ pub(crate) fn function(runtime: &mut Runtime, module: usize, name: &str) -> Resu
 /// Queues a function in the current context.
 pub(crate) fn launch(runtime: &mut Runtime, function: usize) -> Result<(), Status> {
     let context = context::current(runtime)?;
-    let whole = runtime
-        .functions
-        .durations
-        .get(&function)
-        .ok_or(Status::INVALID_HANDLE)?;
+    let whole = runtime.functions.durations.get(&function).ok_or(Status::INVALID_HANDLE)?;
     let work = *whole * 1000 / runtime.percent_tenths().max(1);
     runtime.contexts.queue(context, work)
 }
@@ -81,9 +73,7 @@ pub(crate) fn synchronize() -> Result<(), Status> {
 }
 
 fn duration(name: &str) -> Duration {
-    let milliseconds = name
-        .strip_prefix("spin_ms_")
-        .and_then(|number| number.parse().ok());
+    let milliseconds = name.strip_prefix("spin_ms_").and_then(|number| number.parse().ok());
     milliseconds.map_or(SHORT, Duration::from_millis)
 }
 

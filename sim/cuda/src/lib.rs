@@ -14,10 +14,7 @@
 //! [`exports`] is the C edge and only converts. Everything is decided in safe functions of the
 //! other modules over one [`runtime::Runtime`] per process.
 
-#![expect(
-    unsafe_code,
-    reason = "a C library: exported symbols and the caller's pointers"
-)]
+#![expect(unsafe_code, reason = "a C library: exported symbols and the caller's pointers")]
 
 mod abi;
 mod account;

@@ -33,10 +33,7 @@ struct Allocation {
 
 impl Default for Memory {
     fn default() -> Self {
-        Self {
-            allocations: BTreeMap::new(),
-            next: BASE,
-        }
+        Self { allocations: BTreeMap::new(), next: BASE }
     }
 }
 
@@ -48,27 +45,18 @@ impl Memory {
 
     /// Forgets everything on a card.
     pub(crate) fn remove_all(&mut self, device: i32) {
-        self.allocations
-            .retain(|_, allocation| allocation.device != device);
+        self.allocations.retain(|_, allocation| allocation.device != device);
     }
 
     fn bytes(&self, device: i32) -> u64 {
-        let on_card = self
-            .allocations
-            .values()
-            .filter(|allocation| allocation.device == device);
+        let on_card = self.allocations.values().filter(|allocation| allocation.device == device);
         on_card.map(|allocation| allocation.size).sum()
     }
 
     fn add(&mut self, device: i32, size: u64) -> u64 {
         let address = self.next;
         self.next += size.next_multiple_of(ALIGNMENT);
-        let allocation = Allocation {
-            device,
-            size,
-            fill: 0,
-            pages: BTreeMap::new(),
-        };
+        let allocation = Allocation { device, size, fill: 0, pages: BTreeMap::new() };
         self.allocations.insert(address, allocation);
         address
     }
@@ -79,11 +67,7 @@ impl Memory {
         let (start, allocation) = below.ok_or(Status::INVALID_VALUE)?;
         let offset = address - start;
         let end = offset.checked_add(length).ok_or(Status::INVALID_VALUE)?;
-        if end > allocation.size {
-            Err(Status::INVALID_VALUE)
-        } else {
-            Ok((allocation, offset))
-        }
+        if end > allocation.size { Err(Status::INVALID_VALUE) } else { Ok((allocation, offset)) }
     }
 }
 
@@ -91,10 +75,7 @@ impl Allocation {
     fn write(&mut self, offset: u64, bytes: &[u8]) {
         for (at, byte) in (offset..).zip(bytes) {
             let fill = self.fill;
-            let page = self
-                .pages
-                .entry(at / PAGE)
-                .or_insert_with(|| vec![fill; 4096]);
+            let page = self.pages.entry(at / PAGE).or_insert_with(|| vec![fill; 4096]);
             if let Some(place) = index(at).and_then(|index| page.get_mut(index)) {
                 *place = *byte;
             }
@@ -106,10 +87,7 @@ impl Allocation {
             let page = self.pages.get(&(at / PAGE))?;
             page.get(index(at)?).copied()
         };
-        (offset..)
-            .take(length)
-            .map(|at| byte(at).unwrap_or(self.fill))
-            .collect()
+        (offset..).take(length).map(|at| byte(at).unwrap_or(self.fill)).collect()
     }
 
     fn set(&mut self, offset: u64, value: u8, length: usize) {
@@ -130,10 +108,7 @@ pub(crate) fn allocate(runtime: &mut Runtime, size: usize) -> Result<u64, Status
     }
     let size = to_u64(size);
     let memory = &runtime.memory;
-    let total = memory
-        .bytes(device)
-        .checked_add(size)
-        .ok_or(Status::OUT_OF_MEMORY)?;
+    let total = memory.bytes(device).checked_add(size).ok_or(Status::OUT_OF_MEMORY)?;
     let more = to_mib(total) - memory.mib(device);
     let held = context::held_mib(runtime, device);
     account::grow(runtime, runtime.device(device)?, held + more)?;
@@ -142,11 +117,7 @@ pub(crate) fn allocate(runtime: &mut Runtime, size: usize) -> Result<u64, Status
 
 /// Frees an allocation, on whichever card it is.
 pub(crate) fn free(runtime: &mut Runtime, address: u64) -> Result<(), Status> {
-    let freed = runtime
-        .memory
-        .allocations
-        .remove(&address)
-        .ok_or(Status::INVALID_VALUE)?;
+    let freed = runtime.memory.allocations.remove(&address).ok_or(Status::INVALID_VALUE)?;
     let held = context::held_mib(runtime, freed.device);
     account::shrink(runtime, runtime.device(freed.device)?, held)
 }
@@ -233,14 +204,8 @@ mod tests {
         let mut memory = Memory::default();
         let address = memory.add(0, 100);
         assert!(memory.find(address + 50, 50).is_ok());
-        assert_eq!(
-            memory.find(address + 50, 51).unwrap_err(),
-            Status::INVALID_VALUE
-        );
-        assert_eq!(
-            memory.find(address - 1, 1).unwrap_err(),
-            Status::INVALID_VALUE
-        );
+        assert_eq!(memory.find(address + 50, 51).unwrap_err(), Status::INVALID_VALUE);
+        assert_eq!(memory.find(address - 1, 1).unwrap_err(), Status::INVALID_VALUE);
     }
 
     #[test]

@@ -35,21 +35,14 @@ impl Runtime {
     /// UUID of a visible card.
     pub(crate) fn device(&self, ordinal: i32) -> Result<&str, Status> {
         let index = usize::try_from(ordinal).map_err(|_| Status::INVALID_DEVICE)?;
-        self.devices
-            .get(index)
-            .map(String::as_str)
-            .ok_or(Status::INVALID_DEVICE)
+        self.devices.get(index).map(String::as_str).ok_or(Status::INVALID_DEVICE)
     }
 
     /// The state of a visible card.
     pub(crate) fn gpu(&self, ordinal: i32) -> Result<SimGpu, Status> {
         let uuid = self.device(ordinal)?;
         let state = self.state()?;
-        state
-            .gpus
-            .into_iter()
-            .find(|gpu| gpu.uuid == uuid)
-            .ok_or(Status::INVALID_DEVICE)
+        state.gpus.into_iter().find(|gpu| gpu.uuid == uuid).ok_or(Status::INVALID_DEVICE)
     }
 
     /// The node as it is now.
@@ -59,11 +52,9 @@ impl Runtime {
 
     /// How this process reaches its cards.
     pub(crate) fn kind(&self) -> ProcessKind {
-        self.session
-            .as_ref()
-            .map_or(ProcessKind::Plain, |session| ProcessKind::MpsClient {
-                server: session.server(),
-            })
+        self.session.as_ref().map_or(ProcessKind::Plain, |session| ProcessKind::MpsClient {
+            server: session.server(),
+        })
     }
 
     /// The active thread percentage in tenths.
@@ -73,9 +64,7 @@ impl Runtime {
 
     /// The pinned memory limit on a card in MiB.
     pub(crate) fn limit_mib(&self, uuid: &str) -> Option<u64> {
-        self.session
-            .as_ref()
-            .and_then(|session| session.limit_mib(uuid))
+        self.session.as_ref().and_then(|session| session.limit_mib(uuid))
     }
 
     /// Fails with the sticky error, after a look at whether the server has one for us.

@@ -10,9 +10,5 @@ use crate::status::Status;
 /// Makes a segment and looks for the server's. Ours has done its duty then.
 pub(crate) fn meet(server: i32) -> Result<(), Status> {
     let _ours = Segment::create().map_err(|_| Status::MPS_CONNECTION_FAILED)?;
-    if shm::is_visible(server) {
-        Ok(())
-    } else {
-        Err(Status::MPS_CONNECTION_FAILED)
-    }
+    if shm::is_visible(server) { Ok(()) } else { Err(Status::MPS_CONNECTION_FAILED) }
 }

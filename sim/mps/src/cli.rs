@@ -95,11 +95,7 @@ mod tests {
         }
         check("555.1", "-d -S", Role::Usage);
         check("555.1", "-M", Role::Usage);
-        check(
-            "555.1",
-            "-multiuser-server -d",
-            Role::Daemon(Foreground::No, Users::Many),
-        );
+        check("555.1", "-multiuser-server -d", Role::Daemon(Foreground::No, Users::Many));
         check("590.1", "-d -S", Role::Daemon(Foreground::No, Users::One));
         check("610.1", "-M -f", Role::Daemon(Foreground::Yes, Users::Many));
         check("615.1", "-d -p 2", Role::Daemon(Foreground::No, Users::One));

@@ -25,10 +25,7 @@ pub fn run() -> ExitCode {
         Role::Usage => print(USAGE, ExitCode::FAILURE),
         Role::Version => {
             let version = profile.binary_version().unwrap_or_default();
-            print(
-                &format!("CUDA MPS Control binary version: {version}\n"),
-                ExitCode::SUCCESS,
-            )
+            print(&format!("CUDA MPS Control binary version: {version}\n"), ExitCode::SUCCESS)
         }
     }
 }
@@ -42,15 +39,7 @@ fn print(text: &str, code: ExitCode) -> ExitCode {
 fn foreground(profile: Profile, users: Users) -> ExitCode {
     let dirs = Dirs::from_env();
     match files::open(&dirs, profile, Foreground::Yes) {
-        Ok(open) => Daemon::new(
-            Options {
-                profile,
-                users,
-                dirs,
-            },
-            open,
-        )
-        .serve(),
+        Ok(open) => Daemon::new(Options { profile, users, dirs }, open).serve(),
         Err(error) => {
             daemonize::complain(&error.to_string());
             ExitCode::FAILURE
@@ -62,14 +51,7 @@ fn background(profile: Profile, users: Users) -> ExitCode {
     let dirs = Dirs::from_env();
     match files::open(&dirs, profile, Foreground::No) {
         Ok(open) => {
-            let daemon = Daemon::new(
-                Options {
-                    profile,
-                    users,
-                    dirs,
-                },
-                open,
-            );
+            let daemon = Daemon::new(Options { profile, users, dirs }, open);
             daemonize::report_listening(daemon.warning());
             daemon.serve()
         }

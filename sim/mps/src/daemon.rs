@@ -96,14 +96,10 @@ impl Daemon {
 
     fn log_start(&self) {
         if let Some(version) = self.options.profile.binary_version() {
-            self.log
-                .say(format!("CUDA MPS Control binary version: {version}"));
+            self.log.say(format!("CUDA MPS Control binary version: {version}"));
         }
         let dirs = &self.options.dirs;
-        self.log.say(format!(
-            "Starting control daemon using socket {}",
-            dirs.control().display()
-        ));
+        self.log.say(format!("Starting control daemon using socket {}", dirs.control().display()));
         self.log.say(format!(
             "To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={}",
             dirs.pipe.display()
@@ -153,10 +149,7 @@ fn turn_away(connection: &Packets) {
     match connection.receive() {
         Ok(Some(Hello::Ui)) => {
             let text = "Cannot authenticate or connect to MPS control daemon process";
-            let reply = UiReply::Busy {
-                message: Some(text.to_owned()),
-                code: 1,
-            };
+            let reply = UiReply::Busy { message: Some(text.to_owned()), code: 1 };
             // One that went away needs no word.
             drop(connection.send(&reply));
         }

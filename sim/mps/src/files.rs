@@ -122,15 +122,7 @@ pub(crate) fn open(
             .and_then(|mut file| file.write_all(std::process::id().to_string().as_bytes()))
             .map_err(no_pipe_dir)?;
     }
-    Ok(OpenFiles {
-        _lock: lock,
-        control,
-        privileged,
-        fifo,
-        control_log,
-        server_log,
-        warning,
-    })
+    Ok(OpenFiles { _lock: lock, control, privileged, fifo, control_log, server_log, warning })
 }
 
 /// The two log files, or standard output, or nothing with a warning.
@@ -159,21 +151,12 @@ fn make_log_dir(dir: &Path) -> io::Result<()> {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    File::options()
-        .create(true)
-        .append(true)
-        .mode(0o644)
-        .open(path)
+    File::options().create(true).append(true).mode(0o644).open(path)
 }
 
 /// Opens a file that everybody may write, as it is.
 fn open_shared(path: &Path) -> io::Result<File> {
-    let file = File::options()
-        .create(true)
-        .read(true)
-        .write(true)
-        .truncate(false)
-        .open(path)?;
+    let file = File::options().create(true).read(true).write(true).truncate(false).open(path)?;
     file.set_permissions(fs::Permissions::from_mode(0o666))?;
     Ok(file)
 }

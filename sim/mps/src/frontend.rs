@@ -26,9 +26,7 @@ pub(crate) fn run(control: &Path) -> ExitCode {
         complain(NOT_FOUND);
         return ExitCode::FAILURE;
     };
-    let welcome = connection
-        .send(&Hello::Ui)
-        .and_then(|()| connection.receive());
+    let welcome = connection.send(&Hello::Ui).and_then(|()| connection.receive());
     match welcome {
         Ok(Some(UiReply::Welcome)) => converse(&connection),
         Ok(Some(UiReply::Busy { message, code })) => {
@@ -65,9 +63,7 @@ fn converse(connection: &Packets) -> ExitCode {
 
 /// Sends one command; `Some` ends the session.
 fn send(connection: &Packets, command: &str) -> Option<ExitCode> {
-    let reply = connection
-        .send(&command)
-        .and_then(|()| connection.receive());
+    let reply = connection.send(&command).and_then(|()| connection.receive());
     match reply {
         Ok(Some(UiReply::Text(text))) => {
             let mut out = std::io::stdout().lock();
@@ -111,10 +107,7 @@ fn hang_up(connection: &Packets) -> ExitCode {
 
 /// Waits for the end of the daemon's process.
 fn wait_for_end(connection: &Packets) {
-    let daemon = connection
-        .peer()
-        .ok()
-        .and_then(|peer| Pid::from_raw(peer.pid));
+    let daemon = connection.peer().ok().and_then(|peer| Pid::from_raw(peer.pid));
     match daemon.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
         Some(Ok(process)) => {
             poll(&mut [PollFd::new(&process, PollFlags::IN)], None).ok();
@@ -132,12 +125,6 @@ mod tests {
     fn a_line_that_is_too_long_is_several_commands() {
         assert_eq!(pieces(""), [""]);
         let long = "x".repeat(LONGEST_LINE + 1);
-        assert_eq!(
-            pieces(&long)
-                .iter()
-                .map(|piece| piece.len())
-                .collect::<Vec<_>>(),
-            [1023, 1]
-        );
+        assert_eq!(pieces(&long).iter().map(|piece| piece.len()).collect::<Vec<_>>(), [1023, 1]);
     }
 }

@@ -10,10 +10,7 @@ use rustix::fs::{Mode, OFlags};
 
 /// One line, with its line end: `[2026-11-30 05:33:04.867 Control  7412] text`.
 pub(crate) fn line(now: &Zoned, role: &str, pid: u32, text: &str) -> String {
-    format!(
-        "[{} {role} {pid:>5}] {text}\n",
-        now.strftime("%Y-%m-%d %H:%M:%S%.3f")
-    )
+    format!("[{} {role} {pid:>5}] {text}\n", now.strftime("%Y-%m-%d %H:%M:%S%.3f"))
 }
 
 /// Where a daemon's lines go.
@@ -31,10 +28,7 @@ impl Sink {
     /// Writes finished lines. A full disk loses them, as it does for the real program.
     pub(crate) fn write(&self, text: &[u8]) {
         let written = match self {
-            Self::File(file) => file
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .write_all(text),
+            Self::File(file) => file.lock().unwrap_or_else(PoisonError::into_inner).write_all(text),
             Self::Stdout => {
                 let mut out = std::io::stdout().lock();
                 out.write_all(text).and_then(|()| out.flush())
@@ -76,10 +70,7 @@ impl ServerLog {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fifo = rustix::fs::open(pipe_dir.join("log"), flags, Mode::empty());
         // `Other` until the server knows what kind it is.
-        Self {
-            fifo: fifo.ok().map(File::from),
-            role: "Other",
-        }
+        Self { fifo: fifo.ok().map(File::from), role: "Other" }
     }
 
     /// The role that the following lines carry.

@@ -21,14 +21,9 @@ impl Profile {
 
     /// The profile of the simulated node, else of the environment, else 555.
     pub(crate) fn current() -> Self {
-        let of_node = Store::from_env()
-            .read()
-            .ok()
-            .map(|state| state.driver.version);
+        let of_node = Store::from_env().read().ok().map(|state| state.driver.version);
         let version = of_node.or_else(|| std::env::var(DRIVER_ENV).ok());
-        version
-            .and_then(|version| Self::of_driver(&version))
-            .unwrap_or(Self::R555)
+        version.and_then(|version| Self::of_driver(&version)).unwrap_or(Self::R555)
     }
 
     /// The profile of a driver version such as `550.163.01` or `550`.

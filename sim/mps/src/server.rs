@@ -95,50 +95,26 @@ pub fn run() -> ExitCode {
 /// Everything up to the settings; the daemon counts the server as INITIALIZING.
 fn start(control: &Path, log: &ServerLog) -> Result<Started, StartFailure> {
     log.say("Startup");
-    log.say(format!(
-        "Connecting to control daemon on socket: {}",
-        control.display()
-    ));
+    log.say(format!("Connecting to control daemon on socket: {}", control.display()));
     log.say("Initializing server process");
     let store = Store::from_env();
     cards::obey_start_faults(&store)?;
     let cards = cards::occupy(&store)?;
     for (index, card) in cards.iter().enumerate() {
-        log.say(format!(
-            "Creating server context on device {index} ({})",
-            card.name
-        ));
+        log.say(format!("Creating server context on device {index} ({})", card.name));
     }
     let daemon = Packets::connect(control).map_err(|_| StartFailure::NoDaemon)?;
     let shared = Segment::create().map_err(|_| StartFailure::NoSharedMemory)?;
     let uid = rustix::process::geteuid().as_raw();
     let pid = std::process::id();
-    log.say(format!(
-        "Created named shared memory region /cuda.shm.{uid}.{pid}.1"
-    ));
-    daemon
-        .send(&Hello::Server)
-        .map_err(|_| StartFailure::NoDaemon)?;
-    let settings = daemon
-        .receive()
-        .ok()
-        .flatten()
-        .ok_or(StartFailure::NoDaemon)?;
-    Ok(Started {
-        daemon,
-        settings,
-        cards,
-        shared,
-    })
+    log.say(format!("Created named shared memory region /cuda.shm.{uid}.{pid}.1"));
+    daemon.send(&Hello::Server).map_err(|_| StartFailure::NoDaemon)?;
+    let settings = daemon.receive().ok().flatten().ok_or(StartFailure::NoDaemon)?;
+    Ok(Started { daemon, settings, cards, shared })
 }
 
 fn serve(mut log: ServerLog, started: Started) -> ExitCode {
-    let Started {
-        daemon,
-        settings,
-        mut cards,
-        shared,
-    } = started;
+    let Started { daemon, settings, mut cards, shared } = started;
     let profile = Profile::current();
     log.become_role(cards::role(&cards));
     cards::apply_limits(&mut cards, profile, &settings.limits);
@@ -181,14 +157,9 @@ fn read_commands(daemon: &Packets, happenings: &Sender<Happening>) {
 
 fn log_settings(log: &ServerLog, profile: Profile, settings: &ServerSettings, cards: &[Card]) {
     if let Some(version) = profile.binary_version() {
-        log.say(format!(
-            "CUDA MPS Server for Linux/Unix. Binary version: {version}"
-        ));
+        log.say(format!("CUDA MPS Server for Linux/Unix. Binary version: {version}"));
     }
-    log.say(format!(
-        "Active Threads Percentage set to {:.1}",
-        settings.percent
-    ));
+    log.say(format!("Active Threads Percentage set to {:.1}", settings.percent));
     for (index, card) in cards.iter().enumerate() {
         if let Some(limit) = card.limit {
             log.say(format!(

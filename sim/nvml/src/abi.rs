@@ -102,9 +102,7 @@ impl TextIn {
         }
         // SAFETY: not null, so the C caller's promise makes it a NUL-terminated string.
         let text = unsafe { CStr::from_ptr(self.0) };
-        text.to_str()
-            .map(str::to_owned)
-            .map_err(|_| Status::INVALID_ARGUMENT)
+        text.to_str().map(str::to_owned).map_err(|_| Status::INVALID_ARGUMENT)
     }
 }
 

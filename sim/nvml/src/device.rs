@@ -25,10 +25,7 @@ impl Device {
     /// Looks the card up; a lost one fails every call.
     pub(crate) fn of(handle: Handle) -> Result<Self, Status> {
         let index = index_of(handle).ok_or(Status::INVALID_ARGUMENT)?;
-        let device = Self {
-            state: session::state()?,
-            index,
-        };
+        let device = Self { state: session::state()?, index };
         match device.gpu()?.health {
             Health::Ok => Ok(device),
             Health::Lost => Err(Status::GPU_IS_LOST),
@@ -37,20 +34,13 @@ impl Device {
 
     /// The card itself.
     pub(crate) fn gpu(&self) -> Result<&SimGpu, Status> {
-        self.state
-            .gpus
-            .get(self.index)
-            .ok_or(Status::INVALID_ARGUMENT)
+        self.state.gpus.get(self.index).ok_or(Status::INVALID_ARGUMENT)
     }
 
     /// Memory that processes hold, in MiB.
     fn used_mib(&self) -> Result<u64, Status> {
         let gpu = self.gpu()?;
-        let on_card = self
-            .state
-            .processes
-            .iter()
-            .filter(|process| process.gpu == gpu.uuid);
+        let on_card = self.state.processes.iter().filter(|process| process.gpu == gpu.uuid);
         Ok(on_card.map(|process| process.used_mib).sum())
     }
 
@@ -80,9 +70,7 @@ pub(crate) struct Memory {
 pub(crate) fn find(is_it: impl Fn(usize, &SimGpu) -> bool) -> Result<Handle, Status> {
     let state = session::state()?;
     let mut gpus = state.gpus.iter().enumerate();
-    let (index, gpu) = gpus
-        .find(|(index, gpu)| is_it(*index, gpu))
-        .ok_or(Status::NOT_FOUND)?;
+    let (index, gpu) = gpus.find(|(index, gpu)| is_it(*index, gpu)).ok_or(Status::NOT_FOUND)?;
     match gpu.health {
         Health::Ok => Ok(handle_of(index)),
         Health::Lost => Err(Status::GPU_IS_LOST),
@@ -139,15 +127,9 @@ fn change(handle: Handle, apply: impl FnOnce(&mut SimGpu)) -> Result<(), Status>
         if !may_change(&state.faults, geteuid()) {
             return Err(Status::NO_PERMISSION);
         }
-        state
-            .gpus
-            .get_mut(index)
-            .map(apply)
-            .ok_or(Status::INVALID_ARGUMENT)
+        state.gpus.get_mut(index).map(apply).ok_or(Status::INVALID_ARGUMENT)
     };
-    session::store()?
-        .update(update)
-        .map_err(|_| Status::UNKNOWN)?
+    session::store()?.update(update).map_err(|_| Status::UNKNOWN)?
 }
 
 /// The real driver's rule applies only where the state says so: a simulated node works without root.
@@ -163,24 +145,15 @@ mod tests {
     fn a_handle_stands_for_its_index_and_other_numbers_for_none() {
         assert_eq!(index_of(handle_of(3)), Some(3));
         assert_eq!(index_of(Handle::from_number(0)), None);
-        assert_eq!(
-            index_of(Handle::from_number(handle_of(3).number() + 1)),
-            None
-        );
+        assert_eq!(index_of(Handle::from_number(handle_of(3).number() + 1)), None);
     }
 
     #[test]
     fn who_may_change_modes_depends_on_the_rule_and_the_denial() {
         let (root, user) = (Uid::ROOT, Uid::from_raw(1000));
         let lax = Faults::default();
-        let strict = Faults {
-            compute_mode_needs_root: true,
-            ..Faults::default()
-        };
-        let denied = Faults {
-            compute_mode_denied: true,
-            ..Faults::default()
-        };
+        let strict = Faults { compute_mode_needs_root: true, ..Faults::default() };
+        let denied = Faults { compute_mode_denied: true, ..Faults::default() };
         assert!(may_change(&lax, user));
         assert!(!may_change(&strict, user));
         assert!(may_change(&strict, root));

@@ -26,10 +26,7 @@ pub(crate) const SUPPORTED: u64 = 0x1f;
 /// How often the state is looked at where inotify isn't to be had.
 const WITHOUT_INOTIFY: Duration = Duration::from_millis(50);
 
-static SETS: Mutex<Sets> = Mutex::new(Sets {
-    next: 1,
-    by_number: BTreeMap::new(),
-});
+static SETS: Mutex<Sets> = Mutex::new(Sets { next: 1, by_number: BTreeMap::new() });
 
 struct Sets {
     next: usize,
@@ -72,22 +69,11 @@ pub(crate) fn register(handle: Handle, types: u64, set: Handle) -> Result<(), St
     if types & !SUPPORTED != 0 {
         return Err(Status::NOT_SUPPORTED);
     }
-    let seen = device
-        .gpu()?
-        .xids
-        .iter()
-        .map(|xid| xid.sequence)
-        .max()
-        .unwrap_or(0);
+    let seen = device.gpu()?.xids.iter().map(|xid| xid.sequence).max().unwrap_or(0);
     let index = device::index_of(handle).ok_or(Status::INVALID_ARGUMENT)?;
     let mut sets = sets();
-    let cards = sets
-        .by_number
-        .get_mut(&set.number())
-        .ok_or(Status::INVALID_ARGUMENT)?;
-    let card = cards
-        .entry(index)
-        .or_insert(Registration { types: 0, seen });
+    let cards = sets.by_number.get_mut(&set.number()).ok_or(Status::INVALID_ARGUMENT)?;
+    let card = cards.entry(index).or_insert(Registration { types: 0, seen });
     card.types |= types;
     Ok(())
 }
@@ -113,34 +99,22 @@ pub(crate) fn wait(set: Handle, timeout: Duration) -> Result<XidEvent, Status> {
 /// but only once its last Xid is out.
 fn take(set: Handle, state: &SimState) -> Result<Option<XidEvent>, Status> {
     let mut sets = sets();
-    let cards = sets
-        .by_number
-        .get_mut(&set.number())
-        .ok_or(Status::INVALID_ARGUMENT)?;
+    let cards = sets.by_number.get_mut(&set.number()).ok_or(Status::INVALID_ARGUMENT)?;
     let pending = cards.iter().filter_map(|(index, card)| {
         let wanted = card.types & XID != 0;
         let xids = state.gpus.get(*index).filter(|_| wanted)?.xids.iter();
-        let next = xids
-            .filter(|xid| xid.sequence > card.seen)
-            .min_by_key(|xid| xid.sequence)?;
+        let next = xids.filter(|xid| xid.sequence > card.seen).min_by_key(|xid| xid.sequence)?;
         Some((*index, *next))
     });
     if let Some((index, xid)) = pending.min_by_key(|(_, xid)| xid.sequence) {
         if let Some(card) = cards.get_mut(&index) {
             card.seen = xid.sequence;
         }
-        return Ok(Some(XidEvent {
-            device: device::handle_of(index),
-            xid: xid.xid,
-        }));
+        return Ok(Some(XidEvent { device: device::handle_of(index), xid: xid.xid }));
     }
     let is_lost =
         |index: &usize| state.gpus.get(*index).map(|gpu| gpu.health) == Some(Health::Lost);
-    if cards.keys().any(is_lost) {
-        Err(Status::GPU_IS_LOST)
-    } else {
-        Ok(None)
-    }
+    if cards.keys().any(is_lost) { Err(Status::GPU_IS_LOST) } else { Ok(None) }
 }
 
 fn sets() -> MutexGuard<'static, Sets> {

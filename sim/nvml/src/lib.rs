@@ -8,10 +8,7 @@
 //! Loading must leave no trace, since the Go programs load the library three times and unload it
 //! twice before the first call: no threads, no constructors, no exit handlers.
 
-#![expect(
-    unsafe_code,
-    reason = "a C library: exported symbols and the caller's pointers"
-)]
+#![expect(unsafe_code, reason = "a C library: exported symbols and the caller's pointers")]
 
 mod abi;
 mod device;

@@ -16,11 +16,7 @@ impl PciAddress {
         let (domain, bus) = (hex()?, hex()?);
         let (device, _function) = parts.next()?.split_once('.')?;
         let device = u32::from_str_radix(device, 16).ok()?;
-        Some(Self {
-            domain,
-            bus,
-            device,
-        })
+        Some(Self { domain, bus, device })
     }
 
     /// With four digits of domain.

@@ -59,11 +59,7 @@ pub(crate) fn running_v1(handle: Handle, list: List) -> Result<Vec<ProcessInfoV1
 pub(crate) fn utilization(handle: Handle) -> Result<Vec<ProcessUtilizationSample>, Status> {
     let device = Device::of(handle)?;
     let gpu = device.gpu()?;
-    let on_card = device
-        .state
-        .processes
-        .iter()
-        .filter(|process| process.gpu == gpu.uuid);
+    let on_card = device.state.processes.iter().filter(|process| process.gpu == gpu.uuid);
     let now = microseconds_since_epoch();
     let samples: Vec<_> = on_card
         .map(|process| ProcessUtilizationSample {
@@ -72,27 +68,18 @@ pub(crate) fn utilization(handle: Handle) -> Result<Vec<ProcessUtilizationSample
             ..ProcessUtilizationSample::default()
         })
         .collect();
-    if samples.is_empty() {
-        Err(Status::NOT_FOUND)
-    } else {
-        Ok(samples)
-    }
+    if samples.is_empty() { Err(Status::NOT_FOUND) } else { Ok(samples) }
 }
 
 fn microseconds_since_epoch() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The name of the process with `pid`, on whichever card it is.
 pub(crate) fn name(pid: u32) -> Result<String, Status> {
     let state = session::state()?;
-    let process = state
-        .processes
-        .into_iter()
-        .find(|process| process.id.pid.unsigned_abs() == pid);
+    let process = state.processes.into_iter().find(|process| process.id.pid.unsigned_abs() == pid);
     process.map(|process| process.name).ok_or(Status::NOT_FOUND)
 }
 

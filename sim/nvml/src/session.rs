@@ -12,9 +12,7 @@ static OPEN: AtomicU32 = AtomicU32::new(0);
 /// Counts one initialisation, if a driver answers.
 pub(crate) fn open() -> Result<(), Status> {
     // A node without a state has no driver at all.
-    let state = Store::from_env()
-        .read()
-        .map_err(|_| Status::DRIVER_NOT_LOADED)?;
+    let state = Store::from_env().read().map_err(|_| Status::DRIVER_NOT_LOADED)?;
     if state.faults.driver_not_loaded {
         return Err(Status::DRIVER_NOT_LOADED);
     }
@@ -24,11 +22,9 @@ pub(crate) fn open() -> Result<(), Status> {
 
 /// Takes one initialisation back.
 pub(crate) fn close() -> Result<(), Status> {
-    OPEN.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |open| {
-        open.checked_sub(1)
-    })
-    .map(|_| ())
-    .map_err(|_| Status::UNINITIALIZED)
+    OPEN.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |open| open.checked_sub(1))
+        .map(|_| ())
+        .map_err(|_| Status::UNINITIALIZED)
 }
 
 /// The store of an initialised library.
@@ -58,11 +54,7 @@ pub(crate) fn library_version() -> String {
 
 /// CUDA's version as NVML counts it: 12.5 is 12050.
 pub(crate) fn cuda_version(state: &SimState) -> i32 {
-    let (major, minor) = state
-        .driver
-        .cuda
-        .split_once('.')
-        .unwrap_or((&state.driver.cuda, "0"));
+    let (major, minor) = state.driver.cuda.split_once('.').unwrap_or((&state.driver.cuda, "0"));
     let number = |text: &str| text.parse::<i32>().unwrap_or(0);
     number(major) * 1000 + number(minor) * 10
 }

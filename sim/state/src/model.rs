@@ -25,10 +25,7 @@ pub struct SimState {
 impl Default for SimState {
     fn default() -> Self {
         Self {
-            driver: Driver {
-                version: "555.58.02".to_owned(),
-                cuda: "12.5".to_owned(),
-            },
+            driver: Driver { version: "555.58.02".to_owned(), cuda: "12.5".to_owned() },
             gpus: Vec::new(),
             processes: Vec::new(),
             faults: Faults::default(),
@@ -89,14 +86,7 @@ impl SimGpu {
         {
             "t4" => ("Tesla T4", 15360, 448, (7, 5), 40, None),
             "v100" => ("Tesla V100-SXM2-32GB", 32768, 268, (7, 0), 80, None),
-            "a100" => (
-                "NVIDIA A100-SXM4-40GB",
-                40960,
-                506,
-                (8, 0),
-                108,
-                Some(false),
-            ),
+            "a100" => ("NVIDIA A100-SXM4-40GB", 40960, 506, (8, 0), 108, Some(false)),
             "p4" => ("Tesla P4", 7680, 100, (6, 1), 20, None),
             _ => return None,
         };
@@ -195,10 +185,7 @@ pub enum ProcessKind {
 /// Injected faults, all off by default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each switch is a fault of its own"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each switch is a fault of its own")]
 pub struct Faults {
     /// NVML can't initialise: `DRIVER_NOT_LOADED`.
     pub driver_not_loaded: bool,

@@ -53,10 +53,7 @@ mod tests {
     fn own_process_is_alive_and_a_reused_pid_is_not_it() {
         let me = ProcId::current();
         assert!(me.is_alive());
-        let other = ProcId {
-            start: me.start + 1,
-            ..me
-        };
+        let other = ProcId { start: me.start + 1, ..me };
         assert!(!other.is_alive());
     }
 }

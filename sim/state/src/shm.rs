@@ -37,10 +37,7 @@ impl Segment {
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         // Only a locked segment has its name: nobody takes a new one for abandoned.
         fs::rename(&unlocked, &path)?;
-        Ok(Self {
-            path,
-            _locked: file,
-        })
+        Ok(Self { path, _locked: file })
     }
 }
 
@@ -71,15 +68,9 @@ pub fn is_visible(pid: i32) -> bool {
 fn segments(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let is_segment = |entry: &fs::DirEntry| {
-        entry
-            .file_name()
-            .to_str()
-            .is_some_and(|name| name.starts_with(PREFIX))
+        entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX))
     };
-    entries
-        .filter(is_segment)
-        .map(|entry| entry.path())
-        .collect()
+    entries.filter(is_segment).map(|entry| entry.path()).collect()
 }
 
 fn dir() -> PathBuf {

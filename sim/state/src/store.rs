@@ -64,10 +64,7 @@ impl Store {
         let lock = store.lock()?;
         lock.set_permissions(fs::Permissions::from_mode(0o666))
             .map_err(|source| store.io(&store.dir, source))?;
-        store.write(&SimState {
-            pid_namespace: proc_id::own_namespace(),
-            ..state.clone()
-        })?;
+        store.write(&SimState { pid_namespace: proc_id::own_namespace(), ..state.clone() })?;
         drop(lock);
         Ok(store)
     }
@@ -115,10 +112,8 @@ impl Store {
     fn write(&self, state: &SimState) -> Result<(), Error> {
         let path = self.dir.join("state.json");
         let next = self.dir.join("state.json.next");
-        let text = serde_json::to_vec(state).map_err(|source| Error::Damaged {
-            path: path.clone(),
-            source,
-        })?;
+        let text = serde_json::to_vec(state)
+            .map_err(|source| Error::Damaged { path: path.clone(), source })?;
         fs::write(&next, text)
             .and_then(|()| fs::set_permissions(&next, fs::Permissions::from_mode(0o666)))
             .and_then(|()| fs::rename(&next, &path))
@@ -127,10 +122,7 @@ impl Store {
 
     #[expect(clippy::unused_self, reason = "reads as the store's own error")]
     fn io(&self, path: &Path, source: io::Error) -> Error {
-        Error::Io {
-            path: path.to_path_buf(),
-            source,
-        }
+        Error::Io { path: path.to_path_buf(), source }
     }
 }
 
@@ -147,10 +139,7 @@ fn prune_dead(state: &mut SimState) {
         .filter(|process| process.kind == ProcessKind::MpsServer)
         .map(|process| process.id.pid)
         .collect();
-    state
-        .faults
-        .faulted_servers
-        .retain(|pid| servers.contains(pid));
+    state.faults.faulted_servers.retain(|pid| servers.contains(pid));
 }
 
 #[cfg(test)]
@@ -160,10 +149,7 @@ mod tests {
 
     fn dead() -> SimProcess {
         SimProcess {
-            id: ProcId {
-                pid: 1,
-                start: u64::MAX,
-            },
+            id: ProcId { pid: 1, start: u64::MAX },
             uid: 0,
             name: "gone".to_owned(),
             gpu: "GPU-0".to_owned(),
@@ -178,10 +164,7 @@ mod tests {
     #[test]
     fn a_dead_process_frees_its_memory_at_the_next_read() {
         let dir = std::env::temp_dir().join(format!("mpshare-sim-store-{}", std::process::id()));
-        let state = SimState {
-            processes: vec![dead()],
-            ..SimState::default()
-        };
+        let state = SimState { processes: vec![dead()], ..SimState::default() };
         let store = Store::create(&dir, &state).unwrap();
         assert_eq!(store.read().unwrap().processes, []);
         fs::remove_dir_all(dir).unwrap();
@@ -189,11 +172,8 @@ mod tests {
 
     #[test]
     fn a_reader_in_another_pid_namespace_takes_nobody_for_dead() {
-        let mut state = SimState {
-            processes: vec![dead()],
-            pid_namespace: Some(1),
-            ..SimState::default()
-        };
+        let mut state =
+            SimState { processes: vec![dead()], pid_namespace: Some(1), ..SimState::default() };
         prune_dead(&mut state);
         assert_eq!(state.processes, [dead()]);
     }

@@ -109,10 +109,7 @@ impl Packets {
 
     /// Ends the connection for every holder of it, readers that wait included.
     pub fn shut(&self) -> io::Result<()> {
-        Ok(rustix::net::shutdown(
-            &self.socket,
-            rustix::net::Shutdown::Both,
-        )?)
+        Ok(rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both)?)
     }
 
     /// The process at the other end.
@@ -122,9 +119,7 @@ impl Packets {
 
     /// A second handle on the same connection.
     pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self {
-            socket: self.socket.try_clone()?,
-        })
+        Ok(Self { socket: self.socket.try_clone()? })
     }
 
     fn read(&self, flags: RecvFlags) -> Result<(Vec<u8>, Option<OwnedFd>), Errno> {

@@ -109,9 +109,7 @@ fn set_compute_mode(
 fn switch(mut device: Device<'_>, mode: ComputeMode, name: &str) -> Result<String, Error> {
     let bus_id = device.pci_info()?.bus_id;
     if device.compute_mode()? == mode {
-        return Ok(format!(
-            "Compute mode is already set to {name} for GPU {bus_id}.\n"
-        ));
+        return Ok(format!("Compute mode is already set to {name} for GPU {bus_id}.\n"));
     }
     match device.set_compute_mode(mode) {
         Ok(()) => Ok(format!("Set compute mode to {name} for GPU {bus_id}.\n")),

@@ -27,11 +27,9 @@ pub(super) fn selector(devices: &At<Devices>) -> Result<DeviceSelector, Mistake>
             Number::Whole(_) | Number::Other(_) => Err(refuse(&number.to_string())),
         },
         OneOrMany::Many(list) if list.is_empty() => Err(refuse("[]")),
-        OneOrMany::Many(list) => list
-            .iter()
-            .map(device)
-            .collect::<Result<Vec<_>, _>>()
-            .map(DeviceSelector::Listed),
+        OneOrMany::Many(list) => {
+            list.iter().map(device).collect::<Result<Vec<_>, _>>().map(DeviceSelector::Listed)
+        }
     }
 }
 
@@ -87,10 +85,7 @@ impl Taken {
         match self.all.replace(at) {
             Some(first) => Err(Mistake::new(
                 at,
-                format!(
-                    "two entries take all cards; the first is in line {}",
-                    first.line
-                ),
+                format!("two entries take all cards; the first is in line {}", first.line),
                 "give one of them `devices`, a count or a list",
             )),
             None => Ok(()),
@@ -102,10 +97,7 @@ impl Taken {
         if let Some((_, first)) = self.listed.iter().find(|(other, _)| *other == device) {
             return Err(Mistake::new(
                 item.at,
-                format!(
-                    "card `{}` is listed twice; first in line {}",
-                    item.value, first.line
-                ),
+                format!("card `{}` is listed twice; first in line {}", item.value, first.line),
                 "list each card once",
             ));
         }

@@ -82,10 +82,7 @@ pub(super) fn check(flags: &Flags) -> Result<AllocationPolicy, Mistake> {
     let policy = choose(
         "sharedDevicesAllocationPolicy",
         plugin.and_then(|plugin| plugin.shared_devices_allocation_policy.as_ref()),
-        &[
-            ("distributed", AllocationPolicy::Distributed),
-            ("packed", AllocationPolicy::Packed),
-        ],
+        &[("distributed", AllocationPolicy::Distributed), ("packed", AllocationPolicy::Packed)],
     )?;
     Ok(policy.unwrap_or(AllocationPolicy::Distributed))
 }
@@ -99,15 +96,8 @@ pub(super) fn plugin_options(flags: &Flags) -> Result<PluginOptions, Mistake> {
     if let Some(strategies) = &plugin.device_list_strategy {
         options.device_list = device_list(strategies)?;
     }
-    let names = [
-        ("uuid", DeviceIdStrategy::Uuid),
-        ("index", DeviceIdStrategy::Index),
-    ];
-    if let Some(ids) = choose(
-        "deviceIDStrategy",
-        plugin.device_id_strategy.as_ref(),
-        &names,
-    )? {
+    let names = [("uuid", DeviceIdStrategy::Uuid), ("index", DeviceIdStrategy::Index)];
+    if let Some(ids) = choose("deviceIDStrategy", plugin.device_id_strategy.as_ref(), &names)? {
         options.device_ids = ids;
     }
     options.pass_device_specs = plugin.pass_device_specs.unwrap_or_default();
@@ -124,24 +114,12 @@ pub(super) fn ignored(flags: &Flags) -> Vec<&'static str> {
     let root_is_moved = |root: &String| root != MpsRoot::DEFAULT;
     [
         ("flags.failOnInitError", flags.fail_on_init_error.is_some()),
-        (
-            "flags.mpsRoot",
-            flags.mps_root.as_ref().is_some_and(root_is_moved),
-        ),
+        ("flags.mpsRoot", flags.mps_root.as_ref().is_some_and(root_is_moved)),
         ("flags.nvidiaDriverRoot", flags.nvidia_driver_root.is_some()),
         ("flags.nvidiaDevRoot", flags.nvidia_dev_root.is_some()),
-        (
-            "flags.useNodeFeatureAPI",
-            flags.use_node_feature_api.is_some(),
-        ),
-        (
-            "flags.plugin.nvidiaCTKPath",
-            plugin.nvidia_ctk_path.is_some(),
-        ),
-        (
-            "flags.plugin.containerDriverRoot",
-            plugin.container_driver_root.is_some(),
-        ),
+        ("flags.useNodeFeatureAPI", flags.use_node_feature_api.is_some()),
+        ("flags.plugin.nvidiaCTKPath", plugin.nvidia_ctk_path.is_some()),
+        ("flags.plugin.containerDriverRoot", plugin.container_driver_root.is_some()),
         ("flags.gfd", flags.gfd.is_some()),
     ]
     .into_iter()
@@ -156,10 +134,7 @@ fn check_mig(strategy: Option<&At<String>>) -> Result<(), Mistake> {
     match (offers_mig, strategy) {
         (Some(true), Some(strategy)) => Err(Mistake::new(
             strategy.at,
-            format!(
-                "`migStrategy: {}` offers MIG devices, which mpshare doesn't",
-                strategy.value
-            ),
+            format!("`migStrategy: {}` offers MIG devices, which mpshare doesn't", strategy.value),
             "set it to `none`; MIG and MPS exclude each other on a card",
         )),
         (Some(_) | None, _) => Ok(()),
@@ -168,11 +143,9 @@ fn check_mig(strategy: Option<&At<String>>) -> Result<(), Mistake> {
 
 fn refuse_true(key: &str, value: Option<&At<bool>>, hint: &str) -> Result<(), Mistake> {
     match value {
-        Some(At { value: true, at }) => Err(Mistake::new(
-            *at,
-            format!("`{key}: true` isn't supported"),
-            hint,
-        )),
+        Some(At { value: true, at }) => {
+            Err(Mistake::new(*at, format!("`{key}: true` isn't supported"), hint))
+        }
         Some(_) | None => Ok(()),
     }
 }
@@ -211,18 +184,13 @@ fn device_list(strategies: &At<Strategies>) -> Result<Vec<DeviceListStrategy>, M
     };
     let mut list = match &strategies.value.0 {
         OneOrMany::One(value) => vec![known(value, strategies.at)?],
-        OneOrMany::Many(values) => values
-            .iter()
-            .map(|item| known(&item.value, item.at))
-            .collect::<Result<Vec<_>, _>>()?,
+        OneOrMany::Many(values) => {
+            values.iter().map(|item| known(&item.value, item.at)).collect::<Result<Vec<_>, _>>()?
+        }
     };
     if list.is_empty() {
         let hint = "name at least one strategy, or remove the key for `envvar`";
-        return Err(Mistake::new(
-            strategies.at,
-            "`deviceListStrategy` is empty",
-            hint,
-        ));
+        return Err(Mistake::new(strategies.at, "`deviceListStrategy` is empty", hint));
     }
     list.sort_unstable();
     list.dedup();

@@ -111,10 +111,7 @@ pub(crate) struct Resources {
 }
 
 /// One pattern.
-#[expect(
-    dead_code,
-    reason = "read so that its keys are checked, and without effect"
-)]
+#[expect(dead_code, reason = "read so that its keys are checked, and without effect")]
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Pattern {

@@ -5,14 +5,8 @@ use super::mistake::{Mistake, Position};
 /// Every section and its keys; where a key occurs in several sections, the first one is meant.
 /// (A test compares this with the JSON Schema.)
 const SECTIONS: &[(&str, &[&str])] = &[
-    (
-        "sharing.mps",
-        &["renameByDefault", "failRequestsGreaterThanOne", "resources"],
-    ),
-    (
-        "sharing.mps.resources[]",
-        &["name", "rename", "devices", "replicas"],
-    ),
+    ("sharing.mps", &["renameByDefault", "failRequestsGreaterThanOne", "resources"]),
+    ("sharing.mps.resources[]", &["name", "rename", "devices", "replicas"]),
     ("", &["version", "flags", "resources", "sharing", "imex"]),
     ("sharing", &["timeSlicing", "mps"]),
     (
@@ -44,16 +38,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "sharedDevicesAllocationPolicy",
         ],
     ),
-    (
-        "flags.gfd",
-        &[
-            "oneshot",
-            "noTimestamp",
-            "sleepInterval",
-            "outputFile",
-            "machineTypeFile",
-        ],
-    ),
+    ("flags.gfd", &["oneshot", "noTimestamp", "sleepInterval", "outputFile", "machineTypeFile"]),
     ("imex", &["channelIDs", "required"]),
     ("resources", &["gpus", "mig"]),
     ("resources.gpus[]", &["pattern", "name"]),
@@ -80,11 +65,7 @@ fn hint(key: &str, known: &[&str]) -> String {
     }
     let elsewhere = |key: &str| SECTIONS.iter().find(|(_, keys)| keys.contains(&key));
     let meant = elsewhere(key).map(|section| (section, key)).or_else(|| {
-        let all: Vec<&str> = SECTIONS
-            .iter()
-            .flat_map(|(_, keys)| *keys)
-            .copied()
-            .collect();
+        let all: Vec<&str> = SECTIONS.iter().flat_map(|(_, keys)| *keys).copied().collect();
         let near = nearest(key, &all)?;
         elsewhere(near).map(|section| (section, near))
     });
@@ -130,10 +111,8 @@ mod tests {
             .filter_map(|object| object["properties"].as_object())
             .map(|properties| properties.keys().map(String::as_str).collect())
             .collect();
-        let from_table: BTreeSet<BTreeSet<&str>> = SECTIONS
-            .iter()
-            .map(|(_, keys)| keys.iter().copied().collect())
-            .collect();
+        let from_table: BTreeSet<BTreeSet<&str>> =
+            SECTIONS.iter().map(|(_, keys)| keys.iter().copied().collect()).collect();
         assert_eq!(from_table, from_schema);
     }
 
@@ -144,10 +123,7 @@ mod tests {
             hint("replicas", &["timeSlicing", "mps"]),
             "`replicas` belongs below `sharing.mps.resources[]`"
         );
-        assert_eq!(
-            hint("sharing", &["passDeviceSpecs"]),
-            "`sharing` belongs at the top level"
-        );
+        assert_eq!(hint("sharing", &["passDeviceSpecs"]), "`sharing` belongs at the top level");
     }
 
     #[test]

@@ -51,13 +51,7 @@ mod tests {
 
     #[test]
     fn a_config_isnt_a_config_map() {
-        for text in [
-            "",
-            "version: v1\n",
-            "kind: Secret\ndata: {a: b}\n",
-            "{",
-            "- a\n",
-        ] {
+        for text in ["", "version: v1\n", "kind: Secret\ndata: {a: b}\n", "{", "- a\n"] {
             assert_eq!(config_map_texts(text), None, "{text:?}");
         }
         assert_eq!(config_map_texts("kind: ConfigMap\n"), Some(BTreeMap::new()));

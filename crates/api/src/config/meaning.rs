@@ -5,11 +5,7 @@ use mpshare_core::{AllocationPolicy, DeviceSelector, LargeRequests, NodeConfig, 
 
 /// One sentence per group of cards, then the rules for requests where there are any.
 pub(super) fn sentences(node: &NodeConfig) -> Vec<String> {
-    let mut sentences: Vec<String> = node
-        .sharing
-        .iter()
-        .map(|entry| group(node, entry))
-        .collect();
+    let mut sentences: Vec<String> = node.sharing.iter().map(|entry| group(node, entry)).collect();
     let whole = &node.exclusive_resource;
     if node.sharing.is_empty() {
         sentences.push(format!("all GPUs: whole, as `{whole}`"));
@@ -28,9 +24,7 @@ fn takes_all(entry: &SharedResource) -> bool {
 
 fn group(node: &NodeConfig, entry: &SharedResource) -> String {
     let cards = cards(node, &entry.devices);
-    let SharedResource {
-        resource, replicas, ..
-    } = entry;
+    let SharedResource { resource, replicas, .. } = entry;
     if *replicas == 1 {
         format!("{cards}: whole, as `{resource}`")
     } else {

@@ -24,10 +24,7 @@ impl ConfigError {
         if self.line == 0 {
             self.message.clone()
         } else {
-            format!(
-                "line {}, column {}: {}",
-                self.line, self.column, self.message
-            )
+            format!("line {}, column {}: {}", self.line, self.column, self.message)
         }
     }
 }
@@ -53,11 +50,7 @@ pub(crate) struct Mistake {
 
 impl Mistake {
     pub(crate) fn new(at: Position, what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self {
-            at,
-            what: what.into(),
-            hint: hint.into(),
-        }
+        Self { at, what: what.into(), hint: hint.into() }
     }
 
     /// Moves the place back to the key above it: YAML gives a mapping the place of its first key.
@@ -66,10 +59,7 @@ impl Mistake {
         let above = lines(text).enumerate().take(end).filter_map(|(n, line)| {
             let trimmed = line.trim_start_matches([' ', '-', '{', '"']);
             let column = line.chars().count() - trimmed.chars().count() + 1;
-            trimmed.starts_with(key).then_some(Position {
-                line: n + 1,
-                column,
-            })
+            trimmed.starts_with(key).then_some(Position { line: n + 1, column })
         });
         self.at = above.last().unwrap_or(self.at);
         self
@@ -79,23 +69,14 @@ impl Mistake {
         let Position { line, column } = self.at;
         let name = printable(name);
         let message = format!("{}; hint: {}", printable(&self.what), printable(&self.hint));
-        let head = if line == 0 {
-            name
-        } else {
-            format!("{name}:{line}:{column}")
-        };
+        let head = if line == 0 { name } else { format!("{name}:{line}:{column}") };
         let excerpt = excerpt(text, self.at).unwrap_or_default();
         let report = format!(
             "{head}: {}\n{excerpt}hint: {}\n",
             printable(&self.what),
             printable(&self.hint)
         );
-        ConfigError {
-            line,
-            column,
-            message,
-            report,
-        }
+        ConfigError { line, column, message, report }
     }
 }
 
@@ -104,24 +85,15 @@ fn excerpt(text: &str, at: Position) -> Option<String> {
     let line = lines(text).nth(at.line.checked_sub(1)?)?;
     let before = at.column.checked_sub(1)?;
     // A very long line (JSON) is shown from a little before the column.
-    let skip = if before >= SHOWN {
-        before - SHOWN / 2
-    } else {
-        0
-    };
+    let skip = if before >= SHOWN { before - SHOWN / 2 } else { 0 };
     let shown: String = line.chars().skip(skip).take(SHOWN).collect();
     // Tabs stay tabs, so that the caret stands below its character whatever their width is.
-    let indent: String = shown
-        .chars()
-        .take(before - skip)
-        .map(|c| if c == '\t' { '\t' } else { ' ' })
-        .collect();
+    let indent: String =
+        shown.chars().take(before - skip).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
     let number = at.line.to_string();
     let margin = " ".repeat(number.len());
     let shown = printable(&shown);
-    Some(format!(
-        "{margin} |\n{number} | {shown}\n{margin} | {indent}^\n"
-    ))
+    Some(format!("{margin} |\n{number} | {shown}\n{margin} | {indent}^\n"))
 }
 
 /// The lines as YAML counts them, where a carriage return alone ends one too.
@@ -134,15 +106,7 @@ pub(crate) fn lines(text: &str) -> impl Iterator<Item = &str> {
 
 /// A text that can't drive the terminal it is printed on.
 fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| {
-            if c.is_control() && c != '\t' {
-                '\u{fffd}'
-            } else {
-                c
-            }
-        })
-        .collect()
+    text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -156,10 +120,7 @@ mod tests {
         assert_eq!(report, "f:2:3: w\n  |\n2 | \tbcd\n  | \t ^\nhint: h\n");
 
         let long = format!("{}X{}", "a".repeat(500), "b".repeat(500));
-        let at = Position {
-            line: 1,
-            column: 501,
-        };
+        let at = Position { line: 1, column: 501 };
         let report = Mistake::new(at, "w", "h").report("f", &long).report;
         let lines: Vec<&str> = report.lines().collect();
         assert_eq!(lines[2].find('X'), lines[3].find('^'));
@@ -178,9 +139,7 @@ mod tests {
         let at = Position { line: 7, column: 1 };
         let report = Mistake::new(at, "w", "h").report("f", "a").report;
         assert_eq!(report, "f:7:1: w\nhint: h\n");
-        let report = Mistake::new(Position::UNKNOWN, "w", "h")
-            .report("f", "a")
-            .report;
+        let report = Mistake::new(Position::UNKNOWN, "w", "h").report("f", "a").report;
         assert_eq!(report, "f: w\nhint: h\n");
     }
 }

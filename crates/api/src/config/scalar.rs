@@ -21,10 +21,7 @@ pub(crate) struct At<T> {
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let spanned = serde_saphyr::Spanned::<T>::deserialize(deserializer)?;
-        Ok(Self {
-            value: spanned.value,
-            at: spanned.referenced.into(),
-        })
+        Ok(Self { value: spanned.value, at: spanned.referenced.into() })
     }
 }
 

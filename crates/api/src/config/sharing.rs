@@ -31,11 +31,8 @@ pub(super) fn interpret(
     warnings: &mut Vec<String>,
 ) -> Result<Shared, Mistake> {
     let exclusive = resource_name(Position::UNKNOWN, GPU_RESOURCE)?;
-    let mut shared = Shared {
-        exclusive,
-        entries: Vec::new(),
-        large_requests: LargeRequests::Allow,
-    };
+    let mut shared =
+        Shared { exclusive, entries: Vec::new(), large_requests: LargeRequests::Allow };
     let Some(sharing) = sharing else {
         return Ok(shared);
     };
@@ -58,9 +55,7 @@ pub(super) fn interpret(
     let mut taken = Taken::default();
     for entry in entries {
         taken.add(&entry.value, entry.at)?;
-        shared
-            .entries
-            .push(interpret_entry(entry, &mps.value, warnings)?);
+        shared.entries.push(interpret_entry(entry, &mps.value, warnings)?);
     }
     if let Some(name) = mixed_sizes(&shared) {
         warnings.push(format!(
@@ -78,10 +73,7 @@ fn refuse_time_slicing(sharing: &Sharing) -> Result<(), Mistake> {
         return Ok(());
     }
     let (what, hint) = if sharing.mps.is_some() {
-        (
-            "`sharing` has both `timeSlicing` and `mps`, which exclude each other",
-            "keep `mps`",
-        )
+        ("`sharing` has both `timeSlicing` and `mps`, which exclude each other", "keep `mps`")
     } else {
         (
             "`sharing.timeSlicing` isn't supported: it isolates no memory",
@@ -118,11 +110,7 @@ fn interpret_entry(
         Some(devices) => selector(devices)?,
         None => DeviceSelector::All,
     };
-    Ok(SharedResource {
-        resource,
-        replicas,
-        devices,
-    })
+    Ok(SharedResource { resource, replicas, devices })
 }
 
 /// `name`: the only devices there are to share.
@@ -160,19 +148,10 @@ fn refuse_mig(resource: &ResourceName, at: Position) -> Result<(), Mistake> {
 
 /// A name, with NVIDIA's domain where it has none.
 fn resource_name(at: Position, text: &str) -> Result<ResourceName, Mistake> {
-    let full = if text.contains('/') {
-        text.to_owned()
-    } else {
-        format!("{PREFIX}{text}")
-    };
-    full.parse()
-        .map_err(|error: mpshare_core::resource::ParseResourceError| {
-            Mistake::new(
-                at,
-                error.to_string(),
-                format!("write `{GPU_RESOURCE}`, for example"),
-            )
-        })
+    let full = if text.contains('/') { text.to_owned() } else { format!("{PREFIX}{text}") };
+    full.parse().map_err(|error: mpshare_core::resource::ParseResourceError| {
+        Mistake::new(at, error.to_string(), format!("write `{GPU_RESOURCE}`, for example"))
+    })
 }
 
 fn replica_count(replicas: &At<Number>, warnings: &mut Vec<String>) -> Result<u32, Mistake> {
@@ -219,17 +198,10 @@ fn mixed_sizes(shared: &Shared) -> Option<&ResourceName> {
         };
         shared.entries.iter().find(other).map(|_| &entry.resource)
     });
-    let leaves_whole_cards = !shared
-        .entries
-        .iter()
-        .any(|e| e.devices == DeviceSelector::All);
+    let leaves_whole_cards = !shared.entries.iter().any(|e| e.devices == DeviceSelector::All);
     let beside_whole_cards = || {
         let same = |e: &&SharedResource| e.resource == shared.exclusive && e.replicas > 1;
-        shared
-            .entries
-            .iter()
-            .find(same)
-            .map(|entry| &entry.resource)
+        shared.entries.iter().find(same).map(|entry| &entry.resource)
     };
     first_with_other_size.or_else(|| leaves_whole_cards.then(beside_whole_cards).flatten())
 }

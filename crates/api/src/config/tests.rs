@@ -21,16 +21,7 @@ fn the_presets_of_the_tke_document_mean_whole_halves_and_quarters() {
 
 #[test]
 fn an_empty_text_means_whole_cards() {
-    for text in [
-        "",
-        "\n",
-        "# nothing\n",
-        "{}",
-        "---\n",
-        "null",
-        "version: v1",
-        "sharing: {}",
-    ] {
+    for text in ["", "\n", "# nothing\n", "{}", "---\n", "null", "version: v1", "sharing: {}"] {
         let config = ok(text);
         assert_eq!(config.node.sharing, Vec::new(), "{text:?}");
         assert_eq!(config.node.exclusive_resource.as_str(), "nvidia.com/gpu");

@@ -24,17 +24,13 @@ pub(super) fn read(text: &str) -> Result<Document, Mistake> {
         with_snippet: false,
     };
     let document = serde_saphyr::from_str_with_options::<Option<Document>>(text, options);
-    document
-        .map(Option::unwrap_or_default)
-        .map_err(|error| mistake(&error, text))
+    document.map(Option::unwrap_or_default).map_err(|error| mistake(&error, text))
 }
 
 fn mistake(error: &Error, text: &str) -> Mistake {
     let at = error.location().map_or(Position::UNKNOWN, Position::from);
     match error {
-        Error::SerdeUnknownField {
-            field, expected, ..
-        } => keys::unknown(at, field, expected),
+        Error::SerdeUnknownField { field, expected, .. } => keys::unknown(at, field, expected),
         Error::SerdeMissingField { field, .. } => {
             let hint = format!("add `{field}:`");
             Mistake::new(at, format!("`{field}` is missing"), hint)
@@ -44,11 +40,9 @@ fn mistake(error: &Error, text: &str) -> Mistake {
             let what = format!("`{key}` is given twice");
             Mistake::new(at, what, "remove one of them; the last would win silently")
         }
-        Error::SerdeInvalidType {
-            expected,
-            unexpected,
-            ..
-        } => wrong_type(at, expected, Some(unexpected)),
+        Error::SerdeInvalidType { expected, unexpected, .. } => {
+            wrong_type(at, expected, Some(unexpected))
+        }
         Error::Unexpected { expected, .. } => wrong_type(at, expected, None),
         Error::InvalidScalar { ty, .. } => wrong_type(at, ty, None),
         Error::InvalidBooleanStrict { .. } => wrong_type(at, "bool", None),
@@ -71,10 +65,7 @@ fn mistake(error: &Error, text: &str) -> Mistake {
             "quote the value if `*` is part of it",
         ),
         // What is wrong is inside of an anchor; the place that uses it is the one to show.
-        Error::AliasError { error, .. } => Mistake {
-            at,
-            ..mistake(error, text)
-        },
+        Error::AliasError { error, .. } => Mistake { at, ..mistake(error, text) },
         other => syntax(at, other, text),
     }
 }
@@ -83,10 +74,9 @@ fn wrong_type(at: Position, expected: &str, found: Option<&str>) -> Mistake {
     let (expected, hint) = match expected {
         "bool" | "boolean" => ("`true` or `false`", "write one of the two"),
         "string scalar" | "String" | "str" => ("a text", "put the value itself here"),
-        "mapping start" | "map" => (
-            "a mapping",
-            "write `key: value` lines, each indented below the key they belong to",
-        ),
+        "mapping start" | "map" => {
+            ("a mapping", "write `key: value` lines, each indented below the key they belong to")
+        }
         "sequence start" | "sequence" => ("a list", "begin each of its entries with `- `"),
         other => (other, "check the indentation and the value of this key"),
     };

@@ -5,13 +5,7 @@ use crate::plan::UnitState;
 use crate::testing::{config, held, inventory, replica, resource, uuid};
 
 fn ask(replicas: u32, live: &[LiveShare], ids: &[DeviceId]) -> Result<Grant, Reason> {
-    grant(
-        &config(replicas),
-        &inventory(),
-        live,
-        &resource("nvidia.com/gpu"),
-        ids,
-    )
+    grant(&config(replicas), &inventory(), live, &resource("nvidia.com/gpu"), ids)
 }
 
 #[test]
@@ -31,14 +25,8 @@ fn all_units_are_the_whole_card() {
 
 #[test]
 fn units_of_two_cards_are_refused_with_what_each_has_free() {
-    let reason = ask(
-        4,
-        &[held(&[replica(0, 2)], 3840, 250)],
-        &[replica(0, 0), replica(1, 0)],
-    );
-    let Err(Reason::SpansGpus { asked: 2, free }) = reason else {
-        panic!("{reason:?}")
-    };
+    let reason = ask(4, &[held(&[replica(0, 2)], 3840, 250)], &[replica(0, 0), replica(1, 0)]);
+    let Err(Reason::SpansGpus { asked: 2, free }) = reason else { panic!("{reason:?}") };
     assert_eq!(free, [(uuid(0), 3), (uuid(1), 4)]);
 }
 
@@ -56,10 +44,7 @@ fn an_id_of_a_former_cut_counts_as_one_unit_of_the_present_one() {
 
 #[test]
 fn the_ids_of_an_ended_owner_are_granted_anew_at_todays_size() {
-    let live = [
-        held(&[replica(0, 3)], 3840, 250),
-        held(&[replica(0, 1)], 3840, 250),
-    ];
+    let live = [held(&[replica(0, 3)], 3840, 250), held(&[replica(0, 1)], 3840, 250)];
     let grant = ask(2, &live, &[replica(0, 3)]).unwrap();
     assert_eq!(grant.shares[0].share.memory.mib(), 7680);
     assert_eq!(grant.live.len(), 2);
@@ -67,10 +52,7 @@ fn the_ids_of_an_ended_owner_are_granted_anew_at_todays_size() {
 
 #[test]
 fn what_live_shares_leave_no_room_for_is_refused_with_numbers() {
-    let live = [
-        held(&[replica(0, 0)], 7680, 500),
-        held(&[replica(0, 1)], 3840, 250),
-    ];
+    let live = [held(&[replica(0, 0)], 7680, 500), held(&[replica(0, 1)], 3840, 250)];
     let reason = ask(2, &live, &[replica(0, 7)]).unwrap_err();
     assert_eq!(reason.code(), "NotEnoughLeft");
     assert!(reason.to_string().contains("3840 MiB left"), "{reason}");
@@ -82,20 +64,14 @@ fn more_than_one_unit_is_refused_only_where_the_config_says_so() {
     wish.large_requests = LargeRequests::Refuse;
     let ids = [replica(0, 0), replica(0, 1)];
     let name = resource("nvidia.com/gpu");
-    assert_eq!(
-        grant(&wish, &inventory(), &[], &name, &ids),
-        Err(Reason::OneUnitOnly { asked: 2 })
-    );
+    assert_eq!(grant(&wish, &inventory(), &[], &name, &ids), Err(Reason::OneUnitOnly { asked: 2 }));
     assert!(grant(&wish, &inventory(), &[], &name, &ids[..1]).is_ok());
 }
 
 #[test]
 fn unknown_ids_and_empty_requests_are_refused() {
     assert_eq!(ask(2, &[], &[]).unwrap_err(), Reason::EmptyRequest);
-    assert_eq!(
-        ask(2, &[], &[replica(9, 0)]).unwrap_err().code(),
-        "UnknownDevice"
-    );
+    assert_eq!(ask(2, &[], &[replica(9, 0)]).unwrap_err().code(), "UnknownDevice");
 }
 
 /// One thing that happens on a node.

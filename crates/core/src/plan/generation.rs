@@ -14,15 +14,9 @@ pub struct Generation(String);
 impl Generation {
     pub(super) fn of(target: &Target) -> Self {
         Self(match target {
-            Target::Shared {
-                resource,
-                replicas,
-                unit,
-            } => format!(
-                "mps/{resource}/{replicas}x{}M@{}",
-                unit.memory.mib(),
-                unit.percent
-            ),
+            Target::Shared { resource, replicas, unit } => {
+                format!("mps/{resource}/{replicas}x{}M@{}", unit.memory.mib(), unit.percent)
+            }
             Target::Exclusive { resource } => format!("exclusive/{resource}"),
             Target::Refused(reason) => format!("refused/{}", reason.code()),
         })

@@ -33,9 +33,9 @@ impl Target {
     pub(super) fn ids(&self, gpu: &Gpu) -> Vec<DeviceId> {
         match self {
             Self::Exclusive { .. } => vec![DeviceId::whole(gpu.uuid.clone())],
-            Self::Shared { replicas, .. } => (0..*replicas)
-                .map(|n| DeviceId::replica(gpu.uuid.clone(), n))
-                .collect(),
+            Self::Shared { replicas, .. } => {
+                (0..*replicas).map(|n| DeviceId::replica(gpu.uuid.clone(), n)).collect()
+            }
             Self::Refused(_) => Vec::new(),
         }
     }
@@ -57,10 +57,9 @@ impl Target {
 
     pub(super) const fn unit(&self, gpu: &Gpu) -> Option<Share> {
         match self {
-            Self::Exclusive { .. } => Some(Share {
-                memory: gpu.memory,
-                percent: ThreadPercent::FULL,
-            }),
+            Self::Exclusive { .. } => {
+                Some(Share { memory: gpu.memory, percent: ThreadPercent::FULL })
+            }
             Self::Shared { unit, .. } => Some(*unit),
             Self::Refused(_) => None,
         }
@@ -76,19 +75,13 @@ pub(super) fn targets(config: &NodeConfig, inventory: &Inventory) -> (Vec<Target
         .zip(selected)
         .map(|(gpu, entry)| match entry {
             // A card that MIG has cut up can be handed out neither whole nor through MPS.
-            _ if gpu.mig == MigMode::Enabled => Target::Refused(Reason::MigEnabled {
-                gpu: gpu.uuid.clone(),
-            }),
+            _ if gpu.mig == MigMode::Enabled => {
+                Target::Refused(Reason::MigEnabled { gpu: gpu.uuid.clone() })
+            }
             Selected::Entry(entry) if entry.replicas > 1 => shared(gpu, entry, inventory),
-            Selected::Entry(entry) => Target::Exclusive {
-                resource: entry.resource.clone(),
-            },
-            Selected::Twice => Target::Refused(Reason::SelectedTwice {
-                gpu: gpu.uuid.clone(),
-            }),
-            Selected::Nobody => Target::Exclusive {
-                resource: config.exclusive_resource.clone(),
-            },
+            Selected::Entry(entry) => Target::Exclusive { resource: entry.resource.clone() },
+            Selected::Twice => Target::Refused(Reason::SelectedTwice { gpu: gpu.uuid.clone() }),
+            Selected::Nobody => Target::Exclusive { resource: config.exclusive_resource.clone() },
         })
         .collect();
     let targets = refuse_same_directory(targets, inventory);
@@ -124,11 +117,7 @@ fn select<'a>(config: &'a NodeConfig, inventory: &Inventory) -> (Vec<Selected<'a
         };
         let taken = take(&mut selected, entry, wanted);
         if taken < wanted {
-            refusals.push(nothing_selected(
-                entry,
-                &format!("{wanted} cards"),
-                inventory,
-            ));
+            refusals.push(nothing_selected(entry, &format!("{wanted} cards"), inventory));
         }
     }
     for entry in &config.sharing {
@@ -143,12 +132,8 @@ fn select<'a>(config: &'a NodeConfig, inventory: &Inventory) -> (Vec<Selected<'a
 }
 
 fn take<'a>(selected: &mut [Selected<'a>], entry: &'a SharedResource, wanted: usize) -> usize {
-    let open = selected
-        .iter_mut()
-        .filter(|slot| matches!(slot, Selected::Nobody));
-    open.take(wanted)
-        .map(|slot| *slot = Selected::Entry(entry))
-        .count()
+    let open = selected.iter_mut().filter(|slot| matches!(slot, Selected::Nobody));
+    open.take(wanted).map(|slot| *slot = Selected::Entry(entry)).count()
 }
 
 fn names(device: &DeviceRef, gpu: &Gpu) -> bool {
@@ -177,9 +162,7 @@ fn nothing_selected(entry: &SharedResource, wanted: &str, inventory: &Inventory)
 fn shared(gpu: &Gpu, entry: &SharedResource, inventory: &Inventory) -> Target {
     let uuid = gpu.uuid.clone();
     let Some(profile) = VersionProfile::of(&inventory.driver) else {
-        return Target::Refused(Reason::DriverTooOld {
-            driver: inventory.driver.clone(),
-        });
+        return Target::Refused(Reason::DriverTooOld { driver: inventory.driver.clone() });
     };
     if gpu.compute_capability < ComputeCapability::VOLTA {
         return Target::Refused(Reason::NoMemoryIsolation {
@@ -191,11 +174,7 @@ fn shared(gpu: &Gpu, entry: &SharedResource, inventory: &Inventory) -> Target {
     let cap = profile.client_cap(gpu.compute_capability);
     if entry.replicas > cap {
         let replicas = entry.replicas;
-        return Target::Refused(Reason::AboveClientCap {
-            gpu: uuid,
-            replicas,
-            cap,
-        });
+        return Target::Refused(Reason::AboveClientCap { gpu: uuid, replicas, cap });
     }
     let unit = Share {
         memory: gpu.memory.split(entry.replicas),
@@ -209,21 +188,13 @@ fn shared(gpu: &Gpu, entry: &SharedResource, inventory: &Inventory) -> Target {
             replicas: u32::try_from(gpu.memory.pieces_of(MINIMUM_UNIT)).unwrap_or(u32::MAX),
         });
     }
-    Target::Shared {
-        resource: entry.resource.clone(),
-        replicas: entry.replicas,
-        unit,
-    }
+    Target::Shared { resource: entry.resource.clone(), replicas: entry.replicas, unit }
 }
 
 /// Two cards whose UUIDs begin alike would share a directory: the later one is refused.
 fn refuse_same_directory(targets: Vec<Target>, inventory: &Inventory) -> Vec<Target> {
-    let first_of = |gpu: &Gpu| {
-        inventory
-            .gpus
-            .iter()
-            .find(|other| other.uuid.short() == gpu.uuid.short())
-    };
+    let first_of =
+        |gpu: &Gpu| inventory.gpus.iter().find(|other| other.uuid.short() == gpu.uuid.short());
     let check = |(gpu, target): (&Gpu, Target)| match first_of(gpu) {
         Some(first) if first.uuid != gpu.uuid => Target::Refused(Reason::SameDirectory {
             gpu: gpu.uuid.clone(),

@@ -5,16 +5,11 @@ use crate::{ComputeCapability, MigMode};
 
 fn states(plan: &GpuPlan) -> Vec<(String, UnitState)> {
     let number = |id: &DeviceId| id.to_string().rsplit(':').next().unwrap().to_owned();
-    plan.units
-        .iter()
-        .map(|unit| (number(&unit.id), unit.state))
-        .collect()
+    plan.units.iter().map(|unit| (number(&unit.id), unit.state)).collect()
 }
 
 fn limits_of(plan: &GpuPlan) -> Limits {
-    let Hosting::Mps { limits, .. } = &plan.hosting else {
-        panic!("{:?}", plan.hosting)
-    };
+    let Hosting::Mps { limits, .. } = &plan.hosting else { panic!("{:?}", plan.hosting) };
     *limits
 }
 
@@ -23,10 +18,7 @@ fn an_idle_card_offers_equal_units_that_sum_to_no_more_than_the_card() {
     let node = plan(&config(2), &inventory(), &[]);
     let first = &node.gpus[0];
     assert_eq!(first.generation.as_str(), "mps/nvidia.com/gpu/2x7680M@50.0");
-    assert_eq!(
-        states(first),
-        [("0".into(), UnitState::Free), ("1".into(), UnitState::Free)]
-    );
+    assert_eq!(states(first), [("0".into(), UnitState::Free), ("1".into(), UnitState::Free)]);
     assert_eq!(limits_of(first).memory, Memory::from_mib(7680));
     assert_eq!(node.gpus[1].unit.unwrap().memory, Memory::from_mib(16384));
 }
@@ -52,15 +44,8 @@ fn a_finer_cut_beside_a_live_larger_share_offers_what_is_left() {
             ("3".into(), UnitState::Unbacked)
         ]
     );
-    assert!(matches!(
-        first.reason,
-        Some(Reason::UnitsNotBacked { units: 1, .. })
-    ));
-    assert_eq!(
-        limits_of(first).memory,
-        Memory::from_mib(7680),
-        "the largest live share"
-    );
+    assert!(matches!(first.reason, Some(Reason::UnitsNotBacked { units: 1, .. })));
+    assert_eq!(limits_of(first).memory, Memory::from_mib(7680), "the largest live share");
 }
 
 #[test]
@@ -98,10 +83,7 @@ fn going_exclusive_waits_for_live_shares_and_keeps_their_daemon() {
     let first = &node.gpus[0];
     assert_eq!(first.free, 0);
     assert!(matches!(first.hosting, Hosting::Mps { .. }));
-    assert!(matches!(
-        first.reason,
-        Some(Reason::WaitingForShares { shares: 1, .. })
-    ));
+    assert!(matches!(first.reason, Some(Reason::WaitingForShares { shares: 1, .. })));
 }
 
 #[test]
@@ -152,10 +134,7 @@ fn an_entry_that_matches_nothing_is_reported() {
     let mut wish = config(2);
     wish.sharing[0].devices = DeviceSelector::Listed(vec![DeviceRef::Index(7)]);
     let node = plan(&wish, &inventory(), &[]);
-    assert!(matches!(
-        node.refusals[..],
-        [Reason::NothingSelected { cards: 2, .. }]
-    ));
+    assert!(matches!(node.refusals[..], [Reason::NothingSelected { cards: 2, .. }]));
 }
 
 fn refused(change: impl Fn(&mut Gpu), replicas: u32) -> Reason {
@@ -172,35 +151,20 @@ fn a_card_that_cannot_be_shared_is_refused_alone() {
     let pre_volta =
         |gpu: &mut Gpu| gpu.compute_capability = ComputeCapability { major: 6, minor: 1 };
     assert_eq!(refused(pre_volta, 2).code(), "NoMemoryIsolation");
-    assert_eq!(
-        refused(|gpu| gpu.mig = MigMode::Enabled, 2).code(),
-        "MigEnabled"
-    );
-    assert_eq!(
-        refused(|gpu| gpu.memory = Memory::from_mib(4096), 10).code(),
-        "UnitTooSmall"
-    );
+    assert_eq!(refused(|gpu| gpu.mig = MigMode::Enabled, 2).code(), "MigEnabled");
+    assert_eq!(refused(|gpu| gpu.memory = Memory::from_mib(4096), 10).code(), "UnitTooSmall");
 }
 
 #[test]
 fn the_client_cap_depends_on_the_driver() {
-    let mut cards = Inventory {
-        gpus: vec![gpu(0, 81920)],
-        ..inventory()
-    };
+    let mut cards = Inventory { gpus: vec![gpu(0, 81920)], ..inventory() };
     let at =
         |cards: &Inventory, replicas| plan(&config(replicas), cards, &[]).gpus[0].reason.clone();
     assert_eq!(at(&cards, 48), None);
-    assert!(matches!(
-        at(&cards, 49),
-        Some(Reason::AboveClientCap { cap: 48, .. })
-    ));
+    assert!(matches!(at(&cards, 49), Some(Reason::AboveClientCap { cap: 48, .. })));
     cards.driver = "590.44.01".parse().unwrap();
     assert_eq!(at(&cards, 60), None);
-    assert!(matches!(
-        at(&cards, 61),
-        Some(Reason::AboveClientCap { cap: 60, .. })
-    ));
+    assert!(matches!(at(&cards, 61), Some(Reason::AboveClientCap { cap: 60, .. })));
 }
 
 #[test]
@@ -215,14 +179,8 @@ fn a_refused_card_keeps_serving_its_live_shares() {
 fn the_later_of_two_cards_with_one_directory_is_refused() {
     let mut twin = gpu(1, 15360);
     twin.uuid = format!("{}-ffff", uuid(0).short()).parse().unwrap();
-    let cards = Inventory {
-        gpus: vec![gpu(0, 15360), twin],
-        ..inventory()
-    };
+    let cards = Inventory { gpus: vec![gpu(0, 15360), twin], ..inventory() };
     let node = plan(&config(2), &cards, &[]);
     assert_eq!(node.gpus[0].reason, None);
-    assert_eq!(
-        node.gpus[1].reason.as_ref().unwrap().code(),
-        "SameDirectory"
-    );
+    assert_eq!(node.gpus[1].reason.as_ref().unwrap().code(), "SameDirectory");
 }

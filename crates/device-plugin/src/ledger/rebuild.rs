@@ -54,7 +54,7 @@ fn holdings<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = Holding<'a>> {
         ids: &entry.device_ids,
         entry: Some(entry),
     });
-    let listed = evidence.pod_resources.into_iter().flatten();
+    let listed = evidence.listing.iter().flat_map(|listing| listing.held);
     in_checkpoint.chain(listed.map(|(holder, ids)| Holding {
         resource: &holder.resource,
         ids,

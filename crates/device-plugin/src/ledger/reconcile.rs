@@ -13,7 +13,7 @@ use mpshare_kubelet::checkpoint::Entry;
 use mpshare_kubelet::pod_resources::Holder;
 
 use super::rebuild::{missing_records, share_of};
-use super::{Basis, Clients, Record};
+use super::{Basis, Clients, Record, Standing};
 
 /// How long a former owner without processes on the card is remembered. Its processes have been
 /// killed long before: the kubelet gives them seconds (facts/kubernetes.md 9).
@@ -22,11 +22,20 @@ const FORMER_POD_KEPT: Duration = Duration::from_mins(1);
 /// Who holds which ids, as the pod resources API tells it.
 pub(crate) type PodResources = BTreeMap<Holder, BTreeSet<String>>;
 
+/// An answer of the pod resources API.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Listing<'a> {
+    /// What it says.
+    pub(crate) held: &'a PodResources,
+    /// When it was asked for: it says nothing about a share that was granted since.
+    pub(crate) asked: Instant,
+}
+
 /// What is known at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Evidence<'a> {
     /// The answer of the pod resources API; `None` where there was none.
-    pub(crate) pod_resources: Option<&'a PodResources>,
+    pub(crate) listing: Option<Listing<'a>>,
     /// The kubelet's checkpoint, empty where there is none; `None` where it can't be read.
     pub(crate) checkpoint: Option<&'a [Entry]>,
     /// Pods that have a process on a card, whoever holds what.
@@ -66,21 +75,28 @@ pub(crate) fn reconcile(records: &[Record], evidence: &Evidence<'_>, now: Instan
 }
 
 fn is_over(record: &Record, evidence: &Evidence<'_>, now: Instant) -> bool {
-    let Some(listed) = listed(evidence) else {
+    if evidence.listing.is_none() {
         return false;
-    };
+    }
     let age = now.saturating_duration_since(record.since);
-    let mut ids = record.share.ids.iter().map(ToString::to_string);
-    let is_listed = ids.any(|id| listed.contains(id.as_str()));
+    let is_listed = is_listed(record, evidence);
     let is_in_checkpoint = holders(record, evidence).next().is_some();
     let pods = record.former_pods.iter().chain(&record.pod_uid);
     let has_processes = pods.into_iter().any(|uid| evidence.clients.has(&record.share, uid));
-    age >= evidence.admission && !is_listed && !is_in_checkpoint && !has_processes
+    let is_promised = record.standing == Standing::Promised && age < evidence.admission;
+    !is_promised && !is_listed && !is_in_checkpoint && !has_processes
+}
+
+/// Whether the pod resources API names one of a record's ids.
+fn is_listed(record: &Record, evidence: &Evidence<'_>) -> bool {
+    let listed = listed(evidence).unwrap_or_default();
+    let mut ids = record.share.ids.iter().map(ToString::to_string);
+    ids.any(|id| listed.contains(id.as_str()))
 }
 
 /// Ids that the pod resources API names.
 fn listed<'a>(evidence: &Evidence<'a>) -> Option<BTreeSet<&'a str>> {
-    let holders = evidence.pod_resources?.values();
+    let holders = evidence.listing?.held.values();
     Some(holders.flatten().map(String::as_str).collect())
 }
 
@@ -95,6 +111,10 @@ fn holders<'a>(record: &Record, evidence: &Evidence<'a>) -> impl Iterator<Item =
 fn completed(record: &Record, evidence: &Evidence<'_>, now: Instant) -> Record {
     let mut record = record.clone();
     let age = now.saturating_duration_since(record.since);
+    let is_answered = evidence.listing.is_some_and(|listing| record.since <= listing.asked);
+    if is_answered && is_listed(&record, evidence) {
+        record.standing = Standing::Held;
+    }
     if record.pod_uid.is_none() {
         // Right after a grant the checkpoint still names the former owner. Later on a former
         // owner that is named is the same pod: an app container took over the ids of an init

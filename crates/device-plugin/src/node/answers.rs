@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use mpshare_api::status::DaemonStatus;
 use mpshare_api::{GpuState, GpuStatus};
-use mpshare_core::{
-    DeviceId, Grant, Inventory, LiveShare, Mode, Reason, ResourceName, grant, preference,
-};
+use mpshare_core::preference::{Choice, prefer};
+use mpshare_core::{DeviceId, Grant, Inventory, LiveShare, Mode, Reason, ResourceName, grant};
 use mpshare_kubelet::device_plugin::ContainerAllocateResponse;
 
 use super::{Footing, Node, State};
@@ -42,17 +41,21 @@ impl Node {
     /// Picks `size` of the `available` ids; none where there is no good choice, which is legal.
     pub(crate) fn prefer(
         &self,
-        available: &[String],
-        required: &[String],
+        resource: &ResourceName,
+        (available, required): (&[String], &[String]),
         size: usize,
     ) -> Vec<String> {
         let _call = Call::begin(self);
         let state = self.state();
-        let (Some(plan), Some(config)) = (&state.plan, &state.view.config) else {
+        let (Some(plan), Ok((config, inventory))) = (&state.plan, self.basis(&state)) else {
             return Vec::new();
         };
         let (available, required) = (known_ids(available), known_ids(required));
-        let ids = preference::prefer(plan, config.node.policy, &available, &required, size);
+        let choice = Choice { available: &available, required: &required, size };
+        let live = state.ledger.live();
+        let is_granted =
+            |ids: &[DeviceId]| grant(&config.node, inventory, &live, resource, ids).is_ok();
+        let ids = prefer(plan, config.node.policy, choice, is_granted);
         ids.iter().map(ToString::to_string).collect()
     }
 
@@ -88,7 +91,7 @@ impl Node {
                 percent = %share.share.percent, "share granted"
             );
         }
-        self.granted.notify_one();
+        self.look.notify_one();
         Ok(answer)
     }
 

@@ -37,7 +37,7 @@ impl Node {
                 checkpoint_failures: Failures::new("kubelet checkpoint can't be used"),
             }),
             changed: watch::Sender::new(()),
-            granted: Notify::new(),
+            look: Notify::new(),
         };
         let mut state = node.state();
         node.take_evidence(&mut state, None, now);

@@ -22,10 +22,7 @@ fn register_request_is_version_endpoint_resource_options() {
             get_preferred_allocation_available: true,
         }),
     };
-    check(
-        &message,
-        b"\x0a\x07v1beta1\x12\x06e.sock\x1a\x03a/b\x22\x04\x08\x01\x10\x01",
-    );
+    check(&message, b"\x0a\x07v1beta1\x12\x06e.sock\x1a\x03a/b\x22\x04\x08\x01\x10\x01");
 }
 
 #[test]
@@ -33,17 +30,10 @@ fn device_is_id_health_topology() {
     let device = Device {
         id: "g0".into(),
         health: HEALTHY.into(),
-        topology: Some(TopologyInfo {
-            nodes: vec![NumaNode { id: 1 }],
-        }),
+        topology: Some(TopologyInfo { nodes: vec![NumaNode { id: 1 }] }),
     };
-    let message = ListAndWatchResponse {
-        devices: vec![device],
-    };
-    check(
-        &message,
-        b"\x0a\x13\x0a\x02g0\x12\x07Healthy\x1a\x04\x0a\x02\x08\x01",
-    );
+    let message = ListAndWatchResponse { devices: vec![device] };
+    check(&message, b"\x0a\x13\x0a\x02g0\x12\x07Healthy\x1a\x04\x0a\x02\x08\x01");
 }
 
 #[test]
@@ -53,29 +43,21 @@ fn preferred_allocation_request_is_available_must_size() {
         must_include_device_i_ds: vec!["a".into()],
         allocation_size: 2,
     };
-    let message = PreferredAllocationRequest {
-        container_requests: vec![request],
-    };
+    let message = PreferredAllocationRequest { container_requests: vec![request] };
     check(&message, b"\x0a\x0b\x0a\x01a\x0a\x01b\x12\x01a\x18\x02");
 }
 
 #[test]
 fn preferred_allocation_response_is_ids() {
-    let response = ContainerPreferredAllocationResponse {
-        device_i_ds: vec!["b".into()],
-    };
-    let message = PreferredAllocationResponse {
-        container_responses: vec![response],
-    };
+    let response = ContainerPreferredAllocationResponse { device_i_ds: vec!["b".into()] };
+    let message = PreferredAllocationResponse { container_responses: vec![response] };
     check(&message, b"\x0a\x03\x0a\x01b");
 }
 
 #[test]
 fn allocate_request_is_ids() {
     let message = AllocateRequest {
-        container_requests: vec![ContainerAllocateRequest {
-            devices_ids: vec!["x".into()],
-        }],
+        container_requests: vec![ContainerAllocateRequest { devices_ids: vec!["x".into()] }],
     };
     check(&message, b"\x0a\x03\x0a\x01x");
 }
@@ -107,8 +89,6 @@ fn allocate_response_is_envs_mounts_devices_annotations_cdi() {
 
 #[test]
 fn pre_start_request_is_ids() {
-    let message = PreStartContainerRequest {
-        devices_ids: vec!["x".into()],
-    };
+    let message = PreStartContainerRequest { devices_ids: vec!["x".into()] };
     check(&message, b"\x0a\x01x");
 }

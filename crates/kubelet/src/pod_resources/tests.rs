@@ -13,9 +13,7 @@ fn device(resource: &str, id: &str, numa_node: i64) -> ContainerDevices {
     ContainerDevices {
         resource_name: resource.into(),
         device_ids: vec![id.into()],
-        topology: Some(TopologyInfo {
-            nodes: vec![NumaNode { id: numa_node }],
-        }),
+        topology: Some(TopologyInfo { nodes: vec![NumaNode { id: numa_node }] }),
     }
 }
 
@@ -49,34 +47,21 @@ fn allocatable_answer_is_devices_cpus_memory() {
             topology: None,
         }],
         cpu_ids: vec![3],
-        memory: vec![ContainerMemory {
-            memory_type: "m".into(),
-            size: 9,
-            topology: None,
-        }],
+        memory: vec![ContainerMemory { memory_type: "m".into(), size: 9, topology: None }],
     };
-    check(
-        &message,
-        b"\x0a\x06\x0a\x01r\x12\x01d\x12\x01\x03\x1a\x05\x0a\x01m\x10\x09",
-    );
+    check(&message, b"\x0a\x06\x0a\x01r\x12\x01d\x12\x01\x03\x1a\x05\x0a\x01m\x10\x09");
 }
 
 #[test]
 fn get_request_is_name_namespace() {
-    let message = GetPodResourcesRequest {
-        pod_name: "p".into(),
-        pod_namespace: "n".into(),
-    };
+    let message = GetPodResourcesRequest { pod_name: "p".into(), pod_namespace: "n".into() };
     check(&message, b"\x0a\x01p\x12\x01n");
 }
 
 #[test]
 fn get_answer_is_a_pod() {
     let message = GetPodResourcesResponse {
-        pod_resources: Some(PodResources {
-            name: "p".into(),
-            ..PodResources::default()
-        }),
+        pod_resources: Some(PodResources { name: "p".into(), ..PodResources::default() }),
     };
     check(&message, b"\x0a\x03\x0a\x01p");
 }
@@ -93,10 +78,7 @@ fn dynamic_resource_starts_at_field_two() {
             device_name: "v".into(),
         }],
     };
-    check(
-        &message,
-        b"\x12\x01c\x1a\x01n\x22\x0e\x0a\x03\x0a\x01x\x12\x01d\x1a\x01p\x22\x01v",
-    );
+    check(&message, b"\x12\x01c\x1a\x01n\x22\x0e\x0a\x03\x0a\x01x\x12\x01d\x1a\x01p\x22\x01v");
 }
 
 #[test]
@@ -126,8 +108,6 @@ fn entries_are_grouped_by_holder_and_numa_duplicates_collapse() {
 async fn a_kubelet_that_is_away_is_an_error_not_a_hang() {
     let dir = tempfile::tempdir().unwrap();
     let mut client = lister(&dir.path().join("kubelet.sock")).unwrap();
-    let error = list(&mut client, Duration::from_secs(10))
-        .await
-        .unwrap_err();
+    let error = list(&mut client, Duration::from_secs(10)).await.unwrap_err();
     assert!(matches!(error, ListError::Failed(_)), "{error}");
 }

@@ -42,7 +42,5 @@ cuda! {
 }
 
 fn device_uuid(uuid: Out<[u8; 16]>, device: c_int) -> Result<(), Status> {
-    uuid.set(runtime::with(|runtime| {
-        runtime.device(device).map(attribute::uuid_bytes)
-    })?)
+    uuid.set(runtime::with(|runtime| runtime.device(device).map(attribute::uuid_bytes))?)
 }

@@ -57,17 +57,11 @@ impl Daemon {
             None => ("", Words { words: &[] }),
         };
         if name == "quit" {
-            let seconds = words
-                .after("-t")
-                .map(|word| u32::try_from(integer(word)).unwrap_or(0));
+            let seconds = words.after("-t").map(|word| u32::try_from(integer(word)).unwrap_or(0));
             return Outcome::Quit(seconds);
         }
         let known = self.options.profile.has_command(name);
-        let reply = if known {
-            self.reply(peer, name, words)
-        } else {
-            None
-        };
+        let reply = if known { self.reply(peer, name, words) } else { None };
         Outcome::Text(reply.unwrap_or_else(|| format!("Unknown command \"{name}\"\n")))
     }
 
@@ -111,8 +105,7 @@ impl Daemon {
     }
 
     pub(super) fn log_invalid_percent(&self) {
-        self.log
-            .say("Invalid percentage, expected between (0.0, 100.0]");
+        self.log.say("Invalid percentage, expected between (0.0, 100.0]");
     }
 
     fn default_limit(&self, words: Words<'_>) -> String {
@@ -120,18 +113,13 @@ impl Daemon {
         if let Some(limit) = state.defaults.limits.get(&device_key(words.get(0))) {
             return format!("{limit}\n");
         }
-        self.log
-            .say("No default pinned memory limit set for the device!");
+        self.log.say("No default pinned memory limit set for the device!");
         String::new()
     }
 
     /// Says nothing whatever it is given; what it can't read removes the limit.
     fn set_default_limit(&self, words: Words<'_>) -> String {
-        if self
-            .store
-            .read()
-            .is_ok_and(|state| state.faults.memory_limit_ignored)
-        {
+        if self.store.read().is_ok_and(|state| state.faults.memory_limit_ignored) {
             return String::new();
         }
         let device = device_key(words.get(0));
@@ -153,9 +141,7 @@ impl Daemon {
 
     /// Returns before the server is up; behind another user's server it waits its turn.
     fn start_server_for(self: &Arc<Self>, peer: Peer, words: Words<'_>) -> String {
-        let Some(uid) = words
-            .after("-uid")
-            .and_then(|word| u32::try_from(integer(word)).ok())
+        let Some(uid) = words.after("-uid").and_then(|word| u32::try_from(integer(word)).ok())
         else {
             return "A user id (UID) is required to start a new server\n".to_owned();
         };

@@ -34,19 +34,12 @@ impl Defaults {
             }),
             Err(_) => 0,
         };
-        Self {
-            percent,
-            limits: BTreeMap::new(),
-            priority,
-        }
+        Self { percent, limits: BTreeMap::new(), priority }
     }
 
     /// What a server is told when it registers.
     pub(super) fn settings(&self, users: Users) -> ServerSettings {
-        let limits = self
-            .limits
-            .iter()
-            .map(|(device, limit)| (device.clone(), limit.bytes()));
+        let limits = self.limits.iter().map(|(device, limit)| (device.clone(), limit.bytes()));
         ServerSettings {
             percent: self.percent.value(),
             limits: limits.collect(),
@@ -78,9 +71,7 @@ pub(super) fn integer(word: &str) -> i32 {
         .char_indices()
         .find(|(at, letter)| !(letter.is_ascii_digit() || *at == 0 && matches!(letter, '-' | '+')))
         .map_or(word.len(), |(at, _)| at);
-    word.get(..end)
-        .and_then(|digits| digits.parse().ok())
-        .unwrap_or(0)
+    word.get(..end).and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -89,14 +80,7 @@ mod tests {
 
     #[test]
     fn words_read_as_integers_the_lenient_way() {
-        for (word, number) in [
-            ("12", 12),
-            ("-1", -1),
-            ("7x", 7),
-            ("x", 0),
-            ("", 0),
-            ("-", 0),
-        ] {
+        for (word, number) in [("12", 12), ("-1", -1), ("7x", 7), ("x", 0), ("", 0), ("-", 0)] {
             assert_eq!(integer(word), number, "for `{word}`");
         }
         assert_eq!(device_key(None), "0");

@@ -25,8 +25,7 @@ impl Daemon {
             return Err("Not enough privilege to execute quit command\n".to_owned());
         }
         let seconds = timeout.unwrap_or(0);
-        self.log
-            .say(format!("quit command issued with timeout of {seconds}"));
+        self.log.say(format!("quit command issued with timeout of {seconds}"));
         let mut state = self.lock();
         state.life = Life::Quitting;
         if let Some(server) = &mut state.server {
@@ -87,10 +86,7 @@ impl Daemon {
             if let Life::Over(status) = state.life {
                 return status;
             }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 

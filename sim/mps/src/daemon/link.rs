@@ -15,36 +15,25 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn new(connection: Packets) -> Self {
-        Self {
-            connection: Mutex::new(connection),
-        }
+        Self { connection: Mutex::new(connection) }
     }
 
     /// Asks and waits. `None`: the server died.
     pub(super) fn ask(&self, command: &ServerCommand) -> Option<ServerReply> {
-        let connection = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         connection.send(command).ok()?;
         connection.receive().ok()?
     }
 
     /// Hands a client over.
     pub(super) fn hand_over(&self, client: &Packets, request: &AttachRequest) -> io::Result<()> {
-        let connection = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         connection.send_with(&ServerCommand::Client(request.clone()), client.as_fd())
     }
 
     /// Asks the server to go after its last client.
     pub(super) fn leave(&self) -> io::Result<()> {
-        let connection = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         connection.send(&ServerCommand::Leave)
     }
 }

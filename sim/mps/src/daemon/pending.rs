@@ -40,12 +40,7 @@ impl Daemon {
         request: AttachRequest,
     ) {
         let uid = self.counted_uid(peer);
-        let client = Pending {
-            connection,
-            request,
-            uid,
-            failed_starts: 0,
-        };
+        let client = Pending { connection, request, uid, failed_starts: 0 };
         let mut state = self.lock();
         let ready = matches!(
             &state.server,
@@ -56,10 +51,7 @@ impl Daemon {
         } else {
             "Server is not ready, push client to pending list"
         };
-        self.log.say(format!(
-            "NEW CLIENT {} from user {uid}: {outcome}",
-            peer.pid
-        ));
+        self.log.say(format!("NEW CLIENT {} from user {uid}: {outcome}", peer.pid));
         if !Self::can_serve(uid) {
             client.refuse(Refusal::NotPermitted);
             return;
@@ -101,10 +93,7 @@ impl Daemon {
         if server.stay == Stay::UntilLastClient {
             return;
         }
-        while let Some(client) = state
-            .pending
-            .pop_front_if(|client| client.uid == server.uid)
-        {
+        while let Some(client) = state.pending.pop_front_if(|client| client.uid == server.uid) {
             if link.hand_over(&client.connection, &client.request).is_err() {
                 // The server is dying: once it is reaped, the client gets the next one.
                 state.pending.push_front(client);

@@ -35,8 +35,5 @@ pub(super) fn no_control(peer: Peer) -> String {
 
 /// The refusal of an act on somebody else's server.
 pub(super) fn not_theirs(peer: Peer, act: &str) -> String {
-    format!(
-        "Insufficient privileges for UID {}. Only the root user may {act}.\n",
-        peer.uid
-    )
+    format!("Insufficient privileges for UID {}. Only the root user may {act}.\n", peer.uid)
 }

@@ -33,10 +33,9 @@ impl Daemon {
             "ps" => self.ps(words),
             "get_active_thread_percentage" => self.ask(words.integer(0), &ServerCommand::Percent),
             "set_active_thread_percentage" => self.set_percent(peer, words),
-            "get_device_pinned_mem_limit" => self.ask(
-                words.integer(0),
-                &ServerCommand::Limit(device_key(words.get(1))),
-            ),
+            "get_device_pinned_mem_limit" => {
+                self.ask(words.integer(0), &ServerCommand::Limit(device_key(words.get(1))))
+            }
             "set_device_pinned_mem_limit" => self.set_limit(peer, words),
             "shutdown_server" => self.shutdown_server(peer, words),
             "terminate_client" => self.terminate_client(peer, words),
@@ -52,11 +51,7 @@ impl Daemon {
     }
 
     fn server_list(&self) -> String {
-        self.lock()
-            .server
-            .as_ref()
-            .map(|server| format!("{}\n", server.pid))
-            .unwrap_or_default()
+        self.lock().server.as_ref().map(|server| format!("{}\n", server.pid)).unwrap_or_default()
     }
 
     fn server_status(&self, words: Words<'_>) -> String {
@@ -100,11 +95,7 @@ impl Daemon {
                 Found::Missing | Found::Initializing => format!("{0}{0}\n", not_found(pid)),
             };
         }
-        let link = self
-            .lock()
-            .server
-            .as_ref()
-            .and_then(super::state::Server::link);
+        let link = self.lock().server.as_ref().and_then(super::state::Server::link);
         let rows = link.and_then(|link| link.ask(&ServerCommand::Ps)).map(show);
         rows.unwrap_or_else(|| "Server not found\n".to_owned())
     }
@@ -126,14 +117,8 @@ impl Daemon {
         if let Some(refusal) = self.refusal(peer, pid) {
             return refusal;
         }
-        let limit = words
-            .get(2)
-            .and_then(PinnedLimit::parse)
-            .map(PinnedLimit::bytes);
-        self.ask(
-            pid,
-            &ServerCommand::SetLimit(device_key(words.get(1)), limit),
-        )
+        let limit = words.get(2).and_then(PinnedLimit::parse).map(PinnedLimit::bytes);
+        self.ask(pid, &ServerCommand::SetLimit(device_key(words.get(1)), limit))
     }
 
     /// Somebody who may not change a server that exists.
@@ -159,10 +144,7 @@ impl Daemon {
         if words.has("-f") {
             Self::kill_server(pid);
         } else if let Some(link) = link {
-            let clients = link
-                .ask(&ServerCommand::Clients)
-                .map(show)
-                .unwrap_or_default();
+            let clients = link.ask(&ServerCommand::Clients).map(show).unwrap_or_default();
             drop(link.leave());
             if !clients.is_empty() {
                 return String::new();
@@ -195,11 +177,7 @@ impl Daemon {
             Found::Initializing => return format!("Server {pid} not found!\n1\n"),
             Found::Up(link) => link,
         };
-        if self
-            .lock()
-            .server(pid)
-            .is_some_and(|server| !privilege::may_act_for(peer, server.uid))
-        {
+        if self.lock().server(pid).is_some_and(|server| !privilege::may_act_for(peer, server.uid)) {
             return privilege::not_theirs(peer, "terminate another user's client");
         }
         match link.ask(&ServerCommand::Terminate(client)) {

@@ -23,30 +23,17 @@ impl Daemon {
     pub(super) fn start_server(self: &Arc<Self>, state: &mut State, uid: u32, cause: Cause) {
         let Ok(mut child) = self.spawn(uid) else {
             // The real program forks before it fails to exec, so the child has a PID.
-            self.log.say(format!(
-                "Starting new server {} for user {uid}",
-                std::process::id()
-            ));
-            self.log.say(format!(
-                "Server {} exited with status 1",
-                std::process::id()
-            ));
+            self.log.say(format!("Starting new server {} for user {uid}", std::process::id()));
+            self.log.say(format!("Server {} exited with status 1", std::process::id()));
             state.starts = Starts::OneFailed;
             Self::count_failure(state, cause);
             self.schedule(state);
             return;
         };
         let pid = i32::try_from(child.id()).unwrap_or_default();
-        self.log
-            .say(format!("Starting new server {pid} for user {uid}"));
+        self.log.say(format!("Starting new server {pid} for user {uid}"));
         let stay = Stay::ForEver;
-        state.server = Some(Server {
-            pid,
-            uid,
-            cause,
-            stage: Stage::Initializing,
-            stay,
-        });
+        state.server = Some(Server { pid, uid, cause, stage: Stage::Initializing, stay });
         let daemon = Arc::clone(self);
         thread::spawn(move || {
             let status = child.wait().ok();
@@ -74,18 +61,12 @@ impl Daemon {
             }
             state.defaults.settings(self.options.users)
         };
-        let ready = connection
-            .send(&settings)
-            .and_then(|()| connection.receive());
+        let ready = connection.send(&settings).and_then(|()| connection.receive());
         if !matches!(ready, Ok(Some(ServerReply::Ready))) {
             return;
         }
         let mut state = self.lock();
-        let Some(server) = state
-            .server
-            .as_mut()
-            .filter(|server| server.pid == peer.pid)
-        else {
+        let Some(server) = state.server.as_mut().filter(|server| server.pid == peer.pid) else {
             return;
         };
         let link = Arc::new(Link::new(connection));
@@ -105,12 +86,10 @@ impl Daemon {
         // One that a signal killed is logged as status 0 (facts/mps.md 4.2).
         let code = status.and_then(|status| status.code()).unwrap_or(0);
         if code != 0 {
-            self.log
-                .say("Server encountered a fatal exception. Shutting down");
+            self.log.say("Server encountered a fatal exception. Shutting down");
             state.starts = Starts::OneFailed;
         }
-        self.log
-            .say(format!("Server {pid} exited with status {code}"));
+        self.log.say(format!("Server {pid} exited with status {code}"));
         self.log.say("Removed Shm file at ");
         if matches!(server.stage, Stage::Initializing) {
             Self::count_failure(&mut state, server.cause);
@@ -130,10 +109,7 @@ impl Daemon {
 
 /// Only the user changes: the real daemon leaves group 0 and root's supplementary groups to the
 /// server (facts/mps.md 1.1), while `CommandExt::uid` would drop the groups.
-#[expect(
-    unsafe_code,
-    reason = "the standard library has no way to set the user alone"
-)]
+#[expect(unsafe_code, reason = "the standard library has no way to set the user alone")]
 fn become_user(command: &mut Command, uid: u32) {
     let become_uid = move || Ok(set_thread_uid(rustix::process::Uid::from_raw(uid))?);
     // SAFETY: between fork and exec this makes one system call and touches nothing else.

@@ -24,25 +24,18 @@ pub(super) struct Dice {
 impl Dice {
     /// Seeded by the environment, else by the PID.
     pub(super) fn from_env() -> Self {
-        let seed = std::env::var(SEED_ENV)
-            .ok()
-            .and_then(|seed| seed.parse().ok());
+        let seed = std::env::var(SEED_ENV).ok().and_then(|seed| seed.parse().ok());
         Self::seeded(seed.unwrap_or_else(|| u64::from(std::process::id())))
     }
 
     fn seeded(seed: u64) -> Self {
-        Self {
-            state: AtomicU64::new(seed),
-        }
+        Self { state: AtomicU64::new(seed) }
     }
 
     /// A number below `sides` (`SplitMix64`).
     pub(super) fn roll(&self, sides: u64) -> u64 {
         let step = 0x9e37_79b9_7f4a_7c15;
-        let mut value = self
-            .state
-            .fetch_add(step, Ordering::Relaxed)
-            .wrapping_add(step);
+        let mut value = self.state.fetch_add(step, Ordering::Relaxed).wrapping_add(step);
         value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (value ^ (value >> 31)) % sides
@@ -56,14 +49,8 @@ impl Dice {
                 message: Some("Cannot send command to MPS control daemon process".to_owned()),
                 code: 1,
             },
-            46..54 => UiReply::Busy {
-                message: None,
-                code: 1,
-            },
-            _ => UiReply::Busy {
-                message: None,
-                code: 0,
-            },
+            46..54 => UiReply::Busy { message: None, code: 1 },
+            _ => UiReply::Busy { message: None, code: 0 },
         }
     }
 }
@@ -119,10 +106,7 @@ impl Daemon {
 
     /// The injected slowness of the front-end.
     fn delay(&self) {
-        let milliseconds = self
-            .store
-            .read()
-            .map_or(0, |state| state.faults.ui_delay_ms);
+        let milliseconds = self.store.read().map_or(0, |state| state.faults.ui_delay_ms);
         if milliseconds > 0 {
             std::thread::sleep(Duration::from_millis(milliseconds));
         }

@@ -75,9 +75,7 @@ pub(crate) fn occupy(store: &Store) -> Result<Vec<Card>, StartFailure> {
         for gpu in &gpus {
             admit(state, gpu)?;
         }
-        state
-            .processes
-            .extend(gpus.iter().map(|gpu| own_context(&gpu.uuid)));
+        state.processes.extend(gpus.iter().map(|gpu| own_context(&gpu.uuid)));
         Ok(gpus.iter().map(card).collect::<Vec<_>>())
     });
     let mut cards = cards.map_err(|_| StartFailure::NoDevice)??;
@@ -167,11 +165,7 @@ pub(crate) fn named<'a>(
 
 /// What the server calls itself in its log.
 pub(crate) fn role(cards: &[Card]) -> &'static str {
-    if cards.iter().all(is_legacy) {
-        "Legacy Server"
-    } else {
-        "Server"
-    }
+    if cards.iter().all(is_legacy) { "Legacy Server" } else { "Server" }
 }
 
 /// Before Volta there was another kind of MPS.
@@ -210,21 +204,12 @@ mod tests {
     fn an_exclusive_card_takes_no_second_holder_but_its_clients() {
         let mut gpu = SimGpu::of_model("t4", 0, "GPU-a").unwrap();
         gpu.compute_mode = ComputeMode::ExclusiveProcess;
-        let mut state = SimState {
-            gpus: vec![gpu.clone()],
-            ..SimState::default()
-        };
+        let mut state = SimState { gpus: vec![gpu.clone()], ..SimState::default() };
         assert!(admit(&state, &gpu).is_ok());
         let client = ProcessKind::MpsClient { server: 1 };
-        state.processes.push(SimProcess {
-            kind: client,
-            ..own_context("GPU-a")
-        });
+        state.processes.push(SimProcess { kind: client, ..own_context("GPU-a") });
         assert!(admit(&state, &gpu).is_ok());
-        state.processes.push(SimProcess {
-            kind: ProcessKind::Plain,
-            ..own_context("GPU-a")
-        });
+        state.processes.push(SimProcess { kind: ProcessKind::Plain, ..own_context("GPU-a") });
         assert!(matches!(admit(&state, &gpu), Err(StartFailure::Busy)));
     }
 }

@@ -91,10 +91,7 @@ impl Server {
         if self.settings.multi_user && peer.uid != 0 && self.cards.iter().any(is_legacy) {
             return Err(Refusal::NotPermitted);
         }
-        let caps = self
-            .cards
-            .iter()
-            .map(|card| self.profile.most_clients(card.capability));
+        let caps = self.cards.iter().map(|card| self.profile.most_clients(card.capability));
         if self.clients.len() >= caps.min().unwrap_or(0) {
             return Err(Refusal::MaxClients);
         }
@@ -115,10 +112,7 @@ impl Server {
         self.log.say("Worker created");
         self.log.say("Creating worker thread...");
         for card in self.cards.iter().filter(|card| uuids.contains(&card.uuid)) {
-            self.log.say(format!(
-                "Device {} (uuid {}) is associated",
-                card.name, card.uuid
-            ));
+            self.log.say(format!("Device {} (uuid {}) is associated", card.name, card.uuid));
         }
     }
 

@@ -44,11 +44,7 @@ impl Server {
 
     fn status(&mut self) -> ServerReply {
         self.look_for_fault();
-        let status = if self.watch.in_fault() {
-            "FAULT"
-        } else {
-            "ACTIVE"
-        };
+        let status = if self.watch.in_fault() { "FAULT" } else { "ACTIVE" };
         ServerReply::Lines(vec![status.to_owned()])
     }
 
@@ -61,10 +57,7 @@ impl Server {
     fn device_clients(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for card in &self.cards {
-            let clients = self
-                .clients
-                .iter()
-                .filter(|client| client.cards.contains(&card.uuid));
+            let clients = self.clients.iter().filter(|client| client.cards.contains(&card.uuid));
             let pids: BTreeSet<i32> = clients.map(|client| client.pid).collect();
             lines.push(card.uuid.clone());
             lines.extend(pids.iter().map(ToString::to_string));
@@ -75,11 +68,7 @@ impl Server {
     fn ps(&self) -> Vec<String> {
         let header = row(["PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND"]);
         let rows = self.clients.iter().flat_map(|client| {
-            client
-                .cards
-                .iter()
-                .map(|uuid| self.ps_row(client, uuid))
-                .collect::<Vec<_>>()
+            client.cards.iter().map(|uuid| self.ps_row(client, uuid)).collect::<Vec<_>>()
         });
         std::iter::once(header).chain(rows).collect()
     }
@@ -118,9 +107,8 @@ impl Server {
 
     /// Throws a client out: its contexts go at once, its next call fails with 810.
     fn terminate(&mut self, pid: i32) -> ServerReply {
-        let (gone, staying): (Vec<_>, Vec<_>) = std::mem::take(&mut self.clients)
-            .into_iter()
-            .partition(|client| client.pid == pid);
+        let (gone, staying): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.clients).into_iter().partition(|client| client.pid == pid);
         self.clients = staying;
         if gone.is_empty() {
             return ServerReply::NotFound;
@@ -128,9 +116,7 @@ impl Server {
         let server = self.id.pid;
         let freed = self.store.update(|state| {
             let kind = ProcessKind::MpsClient { server };
-            state
-                .processes
-                .retain(|process| process.id.pid != pid || process.kind != kind);
+            state.processes.retain(|process| process.id.pid != pid || process.kind != kind);
         });
         if freed.is_err() {
             return ServerReply::NotFound;
@@ -151,7 +137,5 @@ fn row(cells: [&str; 6]) -> String {
 fn pid_namespace(pid: i32) -> String {
     let link = fs::read_link(format!("/proc/{pid}/ns/pid")).unwrap_or_default();
     let text = link.to_string_lossy();
-    text.trim_start_matches("pid:[")
-        .trim_end_matches(']')
-        .to_owned()
+    text.trim_start_matches("pid:[").trim_end_matches(']').to_owned()
 }

@@ -52,10 +52,7 @@ impl Server {
         if self.watch.health == Health::Active && self.is_faulted() {
             self.enter_fault();
         }
-        let waiting = self
-            .clients
-            .iter()
-            .any(|client| client.fate == Fate::Sticky);
+        let waiting = self.clients.iter().any(|client| client.fate == Fate::Sticky);
         if self.watch.health == Health::Fault && !waiting {
             self.leave_fault();
         }
@@ -63,10 +60,7 @@ impl Server {
 
     fn node_changed(&mut self) -> bool {
         let path = self.store.dir().join("state.json");
-        let now = path
-            .metadata()
-            .ok()
-            .map(|file| (file.ino(), file.mtime(), file.mtime_nsec()));
+        let now = path.metadata().ok().map(|file| (file.ino(), file.mtime(), file.mtime_nsec()));
         // Two changes in one tick of the clock may bring the same inode back.
         let changed = now != self.watch.seen || self.watch.skipped >= MOST_SKIPPED;
         self.watch.skipped = if changed { 0 } else { self.watch.skipped + 1 };
@@ -76,9 +70,7 @@ impl Server {
 
     fn is_faulted(&self) -> bool {
         let me = self.id.pid;
-        self.store
-            .read()
-            .is_ok_and(|state| state.faults.faulted_servers.contains(&me))
+        self.store.read().is_ok_and(|state| state.faults.faulted_servers.contains(&me))
     }
 
     fn enter_fault(&mut self) {
@@ -86,10 +78,7 @@ impl Server {
         let server = self.id.pid;
         let pids: Vec<i32> = self.clients.iter().map(|client| client.pid).collect();
         // When the node can't be told, the clients are.
-        let hit = self
-            .store
-            .update(|state| victims(state, server, &pids))
-            .unwrap_or_default();
+        let hit = self.store.update(|state| victims(state, server, &pids)).unwrap_or_default();
         for client in &mut self.clients {
             if let Some(error) = hit.get(&client.pid) {
                 client.fate = Fate::Sticky;
@@ -100,29 +89,16 @@ impl Server {
     }
 
     fn log_fault(&self) {
-        let hit = || {
-            self.clients
-                .iter()
-                .filter(|client| client.fate == Fate::Sticky)
-        };
-        self.log
-            .say("Volta MPS: Server is handling a fatal GPU error.");
+        let hit = || self.clients.iter().filter(|client| client.fate == Fate::Sticky);
+        self.log.say("Volta MPS: Server is handling a fatal GPU error.");
         for client in hit() {
-            self.log.say(format!(
-                "Volta MPS: status of client {{{}, 1}} is INACTIVE",
-                client.pid
-            ));
+            self.log.say(format!("Volta MPS: status of client {{{}, 1}} is INACTIVE", client.pid));
         }
         self.log.say("Volta MPS: The following devices");
-        for card in self
-            .cards
-            .iter()
-            .filter(|card| hit().any(|client| sees(client, &card.uuid)))
-        {
+        for card in self.cards.iter().filter(|card| hit().any(|client| sees(client, &card.uuid))) {
             self.log.say(&card.uuid);
         }
-        self.log
-            .say("Volta MPS: The following clients have a sticky error set:");
+        self.log.say("Volta MPS: The following clients have a sticky error set:");
         for client in hit() {
             self.log.say(client.pid.to_string());
         }
@@ -137,10 +113,8 @@ impl Server {
             return;
         }
         for (index, _) in self.cards.iter().enumerate() {
-            self.log
-                .say(format!("Destroy server context on device {index}"));
-            self.log
-                .say(format!("Creating server context on device {index}"));
+            self.log.say(format!("Destroy server context on device {index}"));
+            self.log.say(format!("Creating server context on device {index}"));
         }
         self.watch.health = Health::Active;
     }
@@ -163,11 +137,7 @@ fn victims(state: &mut SimState, server: i32, clients: &[i32]) -> BTreeMap<i32, 
     if !marked.is_empty() {
         return marked;
     }
-    for process in state
-        .processes
-        .iter_mut()
-        .filter(|process| process.kind == is_client)
-    {
+    for process in state.processes.iter_mut().filter(|process| process.kind == is_client) {
         process.sticky_error = Some(LAUNCH_FAILED);
     }
     clients.iter().map(|pid| (*pid, LAUNCH_FAILED)).collect()

@@ -17,10 +17,7 @@ fn limit(server: &str, client: Option<&str>) -> Option<u64> {
     let node = Node::simulated("550.163.01").unwrap();
     node.start();
     node.ask(&format!("set_default_device_pinned_mem_limit 0 {server}\n"));
-    let request = AttachRequest {
-        memory_limit: client.map(str::to_owned),
-        ..request()
-    };
+    let request = AttachRequest { memory_limit: client.map(str::to_owned), ..request() };
     attach(&node.pipe(), &request).unwrap().limit_mib(T4)
 }
 
@@ -79,14 +76,8 @@ fn fact_2_limits_and_percentages_of_a_running_server_change_for_its_future_clien
         "set_device_pinned_mem_limit {server} 0 3000M\nset_active_thread_percentage {server} 80\n"
     ));
     let after = node.attach().unwrap();
-    assert_eq!(
-        (before.limit_mib(T4), before.percent_tenths()),
-        (Some(1024), 500)
-    );
-    assert_eq!(
-        (after.limit_mib(T4), after.percent_tenths()),
-        (Some(3000), 800)
-    );
+    assert_eq!((before.limit_mib(T4), before.percent_tenths()), (Some(1024), 500));
+    assert_eq!((after.limit_mib(T4), after.percent_tenths()), (Some(3000), 800));
 }
 
 #[test]
@@ -97,16 +88,10 @@ fn fact_2_the_client_may_only_lower_the_percentage() {
     node.start();
     node.ask("set_default_active_thread_percentage 50\n");
     let percent = |value: &str| {
-        let request = AttachRequest {
-            thread_percentage: Some(value.to_owned()),
-            ..request()
-        };
+        let request = AttachRequest { thread_percentage: Some(value.to_owned()), ..request() };
         attach(&node.pipe(), &request).unwrap().percent_tenths()
     };
-    assert_eq!(
-        (percent("25"), percent("75"), percent("x")),
-        (250, 500, 500)
-    );
+    assert_eq!((percent("25"), percent("75"), percent("x")), (250, 500, 500));
 }
 
 #[test]
@@ -121,11 +106,7 @@ fn fact_2_the_clients_visible_devices_apply_to_the_renumbered_view() {
         ..request()
     };
     let session = attach(&node.pipe(), &request).unwrap();
-    let seen: Vec<_> = session
-        .devices()
-        .iter()
-        .map(|device| device.uuid.as_str())
-        .collect();
+    let seen: Vec<_> = session.devices().iter().map(|device| device.uuid.as_str()).collect();
     assert_eq!((seen, session.limit_mib(V100)), (vec![V100], Some(1024)));
 }
 
@@ -188,20 +169,12 @@ fn fact_4_1_terminate_client_answers_0_and_the_victim_gets_810() {
     let session = node.attach().unwrap();
     node.register(&session, T4);
     let (server, me) = (session.server(), session.client());
-    assert_eq!(
-        node.ask(&format!("terminate_client {server} {me}\n")),
-        "0\n"
-    );
+    assert_eq!(node.ask(&format!("terminate_client {server} {me}\n")), "0\n");
     assert_eq!(session.error(), Some(810));
     assert_eq!(node.ask(&format!("get_client_list {server}\n")), "");
     let clients = node.store().read().unwrap().processes;
-    let freed = clients
-        .iter()
-        .all(|process| process.kind == ProcessKind::MpsServer);
+    let freed = clients.iter().all(|process| process.kind == ProcessKind::MpsServer);
     assert!(freed, "{clients:?}");
-    assert_eq!(
-        node.ask(&format!("terminate_client {server} {me}\n")),
-        "1\n"
-    );
+    assert_eq!(node.ask(&format!("terminate_client {server} {me}\n")), "1\n");
     assert_eq!(node.status(server), "ACTIVE\n");
 }

@@ -171,20 +171,11 @@ fn fact_7_a_session_is_logged_from_new_ui_to_ui_closed() {
     node.start();
     node.ask("get_default_client_priority\n");
     let log = node.control_log();
-    let texts: Vec<&str> = log
-        .lines()
-        .filter_map(|line| line.split_once("] "))
-        .map(|(_, text)| text)
-        .collect();
+    let texts: Vec<&str> =
+        log.lines().filter_map(|line| line.split_once("] ")).map(|(_, text)| text).collect();
     let start = texts.iter().position(|text| *text == "NEW UI").unwrap();
     assert_eq!(
         texts[start - 1..start + 4],
-        [
-            "Accepting connection...",
-            "NEW UI",
-            "Cmd:get_default_client_priority",
-            "0",
-            "UI closed"
-        ]
+        ["Accepting connection...", "NEW UI", "Cmd:get_default_client_priority", "0", "UI closed"]
     );
 }

@@ -10,14 +10,8 @@ use crate::node::{Node, kill, wait_until};
 
 #[test]
 fn fact_4_2_signals_kill_the_daemon_at_once_and_all_files_stay() {
-    for signal in [
-        Signal::TERM,
-        Signal::INT,
-        Signal::HUP,
-        Signal::QUIT,
-        Signal::USR1,
-        Signal::KILL,
-    ] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::KILL]
+    {
         let Some(node) = Node::of("550.163.01") else {
             return;
         };
@@ -28,17 +22,11 @@ fn fact_4_2_signals_kill_the_daemon_at_once_and_all_files_stay() {
         kill(daemon, signal);
         wait_until("death", || !process.is_alive());
         assert_eq!(fs::read_dir(node.pipe()).unwrap().count(), 5, "{signal:?}");
-        assert!(
-            node.control_log().lines().count() <= log.lines().count() + 2,
-            "{signal:?}"
-        );
+        assert!(node.control_log().lines().count() <= log.lines().count() + 2, "{signal:?}");
         wait_until("free lock", || node.lock_is_free());
         assert_eq!(node.ui("get_server_list\n").code, Some(1));
         node.start();
-        assert_eq!(
-            node.ask("get_default_active_thread_percentage\n"),
-            "100.0\n"
-        );
+        assert_eq!(node.ask("get_default_active_thread_percentage\n"), "100.0\n");
     }
 }
 
@@ -47,10 +35,7 @@ fn fact_4_2_sigpipe_is_ignored() {
     let node = Node::any();
     node.start();
     kill(node.daemon().unwrap(), Signal::PIPE);
-    assert_eq!(
-        node.ask("get_default_active_thread_percentage\n"),
-        "100.0\n"
-    );
+    assert_eq!(node.ask("get_default_active_thread_percentage\n"), "100.0\n");
 }
 
 #[test]
@@ -62,10 +47,7 @@ fn fact_4_2_defaults_die_with_the_daemon() {
     kill(process.pid, Signal::KILL);
     wait_until("death", || !process.is_alive() && node.lock_is_free());
     node.start();
-    assert_eq!(
-        node.ask("get_default_active_thread_percentage\n"),
-        "100.0\n"
-    );
+    assert_eq!(node.ask("get_default_active_thread_percentage\n"), "100.0\n");
 }
 
 #[test]
@@ -94,9 +76,7 @@ fn fact_4_2_an_orphan_blocks_the_next_server_on_an_exclusive_card() {
         return;
     };
     let exclusive = mpshare_sim_state::ComputeMode::ExclusiveProcess;
-    node.store()
-        .update(|state| state.gpus[0].compute_mode = exclusive)
-        .unwrap();
+    node.store().update(|state| state.gpus[0].compute_mode = exclusive).unwrap();
     node.start();
     let orphan = node.attach().unwrap();
     let daemon = ProcId::of(node.daemon().unwrap()).unwrap();
@@ -115,8 +95,5 @@ fn fact_1_1_a_truncated_log_goes_on_from_its_start() {
     fs::write(node.log().join("control.log"), "").unwrap();
     node.ask("get_server_list\n");
     let log = node.control_log();
-    assert!(
-        log.starts_with('[') && log.contains("] NEW UI\n"),
-        "{log:?}"
-    );
+    assert!(log.starts_with('[') && log.contains("] NEW UI\n"), "{log:?}");
 }

@@ -46,12 +46,7 @@ fn a_fault_that_is_only_switched_on_hits_every_client() {
     node.inject(|faults| faults.faulted_servers.push(session.server()));
     wait_until("719", || session.error() == Some(719));
     let state = node.store().read().unwrap();
-    assert!(
-        state
-            .processes
-            .iter()
-            .any(|process| process.sticky_error == Some(719))
-    );
+    assert!(state.processes.iter().any(|process| process.sticky_error == Some(719)));
 }
 
 #[test]

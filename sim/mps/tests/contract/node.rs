@@ -121,10 +121,7 @@ impl Node {
         fs::set_permissions(dir.path().join("shm"), fs::Permissions::from_mode(0o777)).unwrap();
         let gpus = models.iter().zip([T4, V100]).zip(0..);
         let state = SimState {
-            driver: Driver {
-                version: driver.to_owned(),
-                ..SimState::default().driver
-            },
+            driver: Driver { version: driver.to_owned(), ..SimState::default().driver },
             gpus: gpus
                 .map(|((model, uuid), index)| SimGpu::of_model(model, index, uuid).unwrap())
                 .collect(),
@@ -151,9 +148,7 @@ impl Node {
     }
 
     pub(crate) fn inject(&self, change: impl FnOnce(&mut Faults)) {
-        self.store()
-            .update(|state| change(&mut state.faults))
-            .unwrap();
+        self.store().update(|state| change(&mut state.faults)).unwrap();
     }
 
     /// The control program in this node's environment.
@@ -225,9 +220,7 @@ impl Node {
 
     /// PID of the server, once there is one.
     pub(crate) fn server(&self) -> i32 {
-        wait_for("server", || {
-            self.ask("get_server_list\n").trim().parse().ok()
-        })
+        wait_for("server", || self.ask("get_server_list\n").trim().parse().ok())
     }
 
     /// PID of the server, once it is ACTIVE.
@@ -253,17 +246,13 @@ impl Node {
             uid: 0,
             name: "client".to_owned(),
             gpu: uuid.to_owned(),
-            kind: ProcessKind::MpsClient {
-                server: session.server(),
-            },
+            kind: ProcessKind::MpsClient { server: session.server() },
             used_mib: 0,
             limit_mib: None,
             percent_tenths: 1000,
             sticky_error: None,
         };
-        self.store()
-            .update(|state| state.processes.push(context))
-            .unwrap();
+        self.store().update(|state| state.processes.push(context)).unwrap();
     }
 
     /// A context of this process without MPS.
@@ -279,9 +268,7 @@ impl Node {
             percent_tenths: 1000,
             sticky_error: None,
         };
-        self.store()
-            .update(|state| state.processes.push(context))
-            .unwrap();
+        self.store().update(|state| state.processes.push(context)).unwrap();
     }
 
     /// Every process that runs in this node, by its environment.
@@ -293,21 +280,14 @@ impl Node {
         };
         let names = fs::read_dir("/proc").unwrap().flatten();
         let pids = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        pids.filter(belongs)
-            .filter(|pid| ProcId::of(*pid).is_some())
-            .collect()
+        pids.filter(belongs).filter(|pid| ProcId::of(*pid).is_some()).collect()
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
         // The daemon first; it starts servers. It may end by itself meanwhile.
-        for pid in self
-            .daemon()
-            .into_iter()
-            .chain(self.processes())
-            .chain(self.processes())
-        {
+        for pid in self.daemon().into_iter().chain(self.processes()).chain(self.processes()) {
             if let Some(pid) = Pid::from_raw(pid) {
                 kill_process(pid, Signal::KILL).ok();
             }
@@ -335,10 +315,7 @@ pub(crate) fn run(command: &mut Command, input: &str) -> Said {
 
 /// A client's request with an empty environment.
 pub(crate) fn request() -> AttachRequest {
-    AttachRequest {
-        name: "./nbody".to_owned(),
-        ..AttachRequest::default()
-    }
+    AttachRequest { name: "./nbody".to_owned(), ..AttachRequest::default() }
 }
 
 /// A front-end session that stays open.
@@ -349,16 +326,10 @@ pub(crate) struct OpenUi {
 impl OpenUi {
     /// Opens one and sees that it is open.
     pub(crate) fn of(node: &Node) -> Self {
-        let mut child = node
-            .control()
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child =
+            node.control().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
-        input
-            .write_all(b"get_default_active_thread_percentage\n")
-            .unwrap();
+        input.write_all(b"get_default_active_thread_percentage\n").unwrap();
         let mut first = [0; 1];
         let out = child.stdout.as_mut().unwrap();
         std::io::Read::read_exact(out, &mut first).unwrap();
@@ -376,8 +347,5 @@ impl Drop for OpenUi {
 
 /// The command that starts a server for the own user.
 pub(crate) fn start_server() -> String {
-    format!(
-        "start_server -uid {}\n",
-        rustix::process::geteuid().as_raw()
-    )
+    format!("start_server -uid {}\n", rustix::process::geteuid().as_raw())
 }

@@ -19,16 +19,12 @@ fn fact_1_2_only_the_owner_and_root_change_defaults() {
     node.start();
     let refusal = "Insufficient privileges for UID 1234. Control deamon settings can only be \
                    modified by the user started it or by the root user.\n";
-    for command in [
-        "set_default_active_thread_percentage 10\n",
-        "set_default_device_pinned_mem_limit 0 1G\n",
-    ] {
+    for command in
+        ["set_default_active_thread_percentage 10\n", "set_default_device_pinned_mem_limit 0 1G\n"]
+    {
         assert_eq!(somebody_asks(&node, command), refusal);
     }
-    assert_eq!(
-        somebody_asks(&node, "get_default_active_thread_percentage\n"),
-        "100.0\n"
-    );
+    assert_eq!(somebody_asks(&node, "get_default_active_thread_percentage\n"), "100.0\n");
 }
 
 #[test]
@@ -43,10 +39,7 @@ fn fact_1_2_others_start_servers_for_themselves_only() {
     assert_eq!(somebody_asks(&node, "start_server -uid 0\n"), refusal);
     let missing = "A user id (UID) is required to start a new server\n";
     assert_eq!(somebody_asks(&node, "start_server\n"), missing);
-    assert_eq!(
-        somebody_asks(&node, &format!("start_server -uid {SOMEBODY}\n")),
-        ""
-    );
+    assert_eq!(somebody_asks(&node, &format!("start_server -uid {SOMEBODY}\n")), "");
 }
 
 #[test]
@@ -59,10 +52,7 @@ fn fact_1_2_others_shut_no_server_of_another_user_down() {
     let server = node.active_server();
     let refusal = "Insufficient privileges for UID 1234. Only the root user may shutdown another \
                    user's server.\n";
-    assert_eq!(
-        somebody_asks(&node, &format!("shutdown_server {server} -f\n")),
-        refusal
-    );
+    assert_eq!(somebody_asks(&node, &format!("shutdown_server {server} -f\n")), refusal);
     assert_eq!(node.status(server), "ACTIVE\n");
 }
 
@@ -73,9 +63,6 @@ fn fact_6_8_quit_without_privilege_is_refused_with_rc_0() {
     }
     let node = Node::any();
     node.start();
-    assert_eq!(
-        somebody_asks(&node, "quit\n"),
-        "Not enough privilege to execute quit command\n"
-    );
+    assert_eq!(somebody_asks(&node, "quit\n"), "Not enough privilege to execute quit command\n");
     assert!(node.daemon().is_some());
 }

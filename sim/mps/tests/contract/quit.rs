@@ -36,14 +36,9 @@ fn fact_4_3_quit_with_a_live_client_blocks_and_holds_the_ui() {
     let mut control = node.control();
     let mut quit = control.stdin(Stdio::piped()).spawn().unwrap();
     std::io::Write::write_all(&mut quit.stdin.take().unwrap(), b"quit\n").unwrap();
-    wait_until("quit", || {
-        node.control_log().contains("quit command issued")
-    });
+    wait_until("quit", || node.control_log().contains("quit command issued"));
     let said = node.ui("get_server_list\n");
-    assert!(
-        said.out.is_empty() && said.err.len() + said.out.len() < 60,
-        "{said:?}"
-    );
+    assert!(said.out.is_empty() && said.err.len() + said.out.len() < 60, "{said:?}");
     assert_eq!(quit.try_wait().unwrap(), None);
     assert!(node.pipe().join("nvidia-cuda-mps-control.pid").exists());
     assert_eq!(session.status(), SessionStatus::Live);
@@ -63,14 +58,8 @@ fn fact_4_3_quit_t_forces_the_server_out_and_the_ui_gets_1() {
     let said = node.ui("quit -t 1\n");
     assert_eq!((said.code, said.out.as_str()), (Some(1), ""));
     assert!(began.elapsed() >= Duration::from_secs(1));
-    assert!(
-        node.control_log()
-            .contains("] quit command issued with timeout of 1\n")
-    );
-    assert!(
-        node.control_log()
-            .contains("] Force shutting down server\n")
-    );
+    assert!(node.control_log().contains("] quit command issued with timeout of 1\n"));
+    assert!(node.control_log().contains("] Force shutting down server\n"));
     wait_until("806", || session.error() == Some(806));
     assert!(node.lock_is_free());
 }
@@ -92,9 +81,7 @@ fn fact_4_3_after_a_failed_start_the_daemon_exits_with_status_1() {
     node.inject(|faults| faults.server_fails_at_start = true);
     node.start();
     node.ask_for_server();
-    wait_until("failed start", || {
-        node.control_log().contains("exited with status 1")
-    });
+    wait_until("failed start", || node.control_log().contains("exited with status 1"));
     node.ui("quit\n");
     assert!(node.lock_is_free());
     assert!(node.control_log().ends_with("] Exit with status 1\n"));
@@ -110,9 +97,7 @@ fn fact_4_3_the_ui_code_of_quit_after_a_failed_start_is_not_to_be_relied_on() {
         node.inject(|faults| faults.server_fails_at_start = true);
         node.start_with(&["-d"], &[("MPSHARE_SIM_MPS_SEED", &seed.to_string())]);
         node.ask_for_server();
-        wait_until("failed start", || {
-            node.control_log().contains("exited with status 1")
-        });
+        wait_until("failed start", || node.control_log().contains("exited with status 1"));
         ones += node.ui("quit\n").code.unwrap();
     }
     assert!((1..20).contains(&ones), "{ones} of 30");

@@ -43,10 +43,7 @@ fn fact_1_2_a_server_that_initializes_answers_with_nothing() {
     assert_eq!(node.ask("ps\n"), "Server not found\n");
     let refusal = format!("Server {server} not found!\n1\n");
     assert_eq!(node.ask(&format!("terminate_client {server} 1\n")), refusal);
-    assert!(
-        node.control_log()
-            .contains(&format!("] Server {server} is <busy>\n"))
-    );
+    assert!(node.control_log().contains(&format!("] Server {server} is <busy>\n")));
 }
 
 #[test]
@@ -60,10 +57,7 @@ fn fact_4_2_a_slow_server_is_initializing_and_then_active() {
     let server = node.server();
     assert_eq!(node.status(server), "INITIALIZING\n");
     wait_until("ACTIVE", || node.status(server) == "ACTIVE\n");
-    assert!(
-        node.control_log()
-            .contains(&format!("] NEW SERVER {server}: Ready\n"))
-    );
+    assert!(node.control_log().contains(&format!("] NEW SERVER {server}: Ready\n")));
 }
 
 #[test]
@@ -80,10 +74,7 @@ fn fact_1_1_the_server_runs_with_its_name_only_and_shows_on_its_card() {
     let [process] = state.processes.as_slice() else {
         panic!("{:?}", state.processes);
     };
-    assert_eq!(
-        (process.id.pid, process.kind),
-        (server, ProcessKind::MpsServer)
-    );
+    assert_eq!((process.id.pid, process.kind), (server, ProcessKind::MpsServer));
     assert_eq!((process.gpu.as_str(), process.used_mib), (T4, 30));
 }
 
@@ -98,9 +89,7 @@ fn fact_7_the_server_logs_its_settings_with_limits_in_exact_bytes() {
     );
     node.ask_for_server();
     let server = node.active_server();
-    wait_until("server.log", || {
-        node.server_log().contains("] Server has started\n")
-    });
+    wait_until("server.log", || node.server_log().contains("] Server has started\n"));
     let log = node.server_log();
     for text in [
         format!("Server {server:>5}] Active Threads Percentage set to 12.0\n"),
@@ -141,32 +130,15 @@ fn fact_1_2_client_lists_and_ps_show_the_clients() {
     assert_eq!(node.ask("ps\n"), "Server not found\n");
     let session = node.attach().unwrap();
     let (server, me) = (session.server(), std::process::id());
-    assert_eq!(
-        node.ask(&format!("get_client_list {server}\n")),
-        format!("{me}\n")
-    );
-    assert_eq!(
-        node.ask("get_device_client_list\n"),
-        format!("{T4}\n{me}\n")
-    );
+    assert_eq!(node.ask(&format!("get_client_list {server}\n")), format!("{me}\n"));
+    assert_eq!(node.ask("get_device_client_list\n"), format!("{T4}\n{me}\n"));
     let rows = node.ask("ps\n");
-    let rows: Vec<Vec<&str>> = rows
-        .lines()
-        .map(|row| row.split_whitespace().collect())
-        .collect();
-    assert_eq!(
-        rows[0],
-        ["PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND"]
-    );
-    assert_eq!(
-        rows[1][..4],
-        [&me.to_string(), "0", &server.to_string(), &T4[..22]]
-    );
+    let rows: Vec<Vec<&str>> = rows.lines().map(|row| row.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND"]);
+    assert_eq!(rows[1][..4], [&me.to_string(), "0", &server.to_string(), &T4[..22]]);
     assert_eq!(rows[1][5], "./nbody");
     drop(session);
-    wait_until("no client", || {
-        node.ask(&format!("get_client_list {server}\n")).is_empty()
-    });
+    wait_until("no client", || node.ask(&format!("get_client_list {server}\n")).is_empty());
 }
 
 #[test]
@@ -177,9 +149,7 @@ fn fact_3_an_idle_server_stays() {
     node.start();
     drop(node.attach().unwrap());
     let server = node.active_server();
-    wait_until("no client", || {
-        node.ask(&format!("get_client_list {server}\n")).is_empty()
-    });
+    wait_until("no client", || node.ask(&format!("get_client_list {server}\n")).is_empty());
     assert_eq!(node.attach().unwrap().server(), server);
 }
 
@@ -194,14 +164,9 @@ fn fact_1_2_shutdown_server_waits_for_clients_and_f_does_not() {
     assert_eq!(node.ask(&format!("shutdown_server {server}\n")), "");
     assert_eq!(node.status(server), "ACTIVE\n");
     drop(session);
-    wait_until("end of the server", || {
-        node.ask("get_server_list\n").is_empty()
-    });
+    wait_until("end of the server", || node.ask("get_server_list\n").is_empty());
     let session = node.attach().unwrap();
-    assert_eq!(
-        node.ask(&format!("shutdown_server {} -f\n", session.server())),
-        ""
-    );
+    assert_eq!(node.ask(&format!("shutdown_server {} -f\n", session.server())), "");
     assert_eq!(node.ask("get_server_list\n"), "");
     wait_until("806", || session.error() == Some(806));
 }
@@ -230,15 +195,10 @@ fn fact_4_2_start_server_tries_once() {
     node.inject(|faults| faults.server_fails_at_start = true);
     node.start();
     node.ask_for_server();
-    wait_until("failure", || {
-        node.control_log().contains("exited with status 1")
-    });
+    wait_until("failure", || node.control_log().contains("exited with status 1"));
     // A second one would be there by the time that a client has failed six times.
     assert_eq!(node.attach().unwrap_err().cuda_error(), Some(805));
-    assert_eq!(
-        node.control_log().matches("] Starting new server ").count(),
-        7
-    );
+    assert_eq!(node.control_log().matches("] Starting new server ").count(), 7);
 }
 
 #[test]
@@ -251,14 +211,8 @@ fn fact_4_2_a_waiting_client_costs_six_starts_and_gets_805() {
     assert_eq!(node.attach().unwrap_err().cuda_error(), Some(805));
     let log = node.control_log();
     assert_eq!(log.matches("] Starting new server ").count(), 6);
-    assert_eq!(
-        log.matches("] Server encountered a fatal exception. Shutting down\n")
-            .count(),
-        6
-    );
-    wait_until("log", || {
-        node.server_log().matches("] Failed to start : ").count() == 6
-    });
+    assert_eq!(log.matches("] Server encountered a fatal exception. Shutting down\n").count(), 6);
+    wait_until("log", || node.server_log().matches("] Failed to start : ").count() == 6);
 }
 
 #[test]
@@ -268,12 +222,7 @@ fn fact_6_15_a_server_that_is_not_in_the_path_looks_like_one_that_failed() {
     };
     node.start_with(&["-d"], &[("PATH", "/nowhere")]);
     assert_eq!(node.attach().unwrap_err().cuda_error(), Some(805));
-    assert_eq!(
-        node.control_log()
-            .matches(" exited with status 1\n")
-            .count(),
-        6
-    );
+    assert_eq!(node.control_log().matches(" exited with status 1\n").count(), 6);
     assert_eq!(node.server_log(), "");
 }
 
@@ -284,9 +233,7 @@ fn fact_3_an_exclusive_card_with_another_process_takes_no_server() {
     };
     node.start();
     let mode = |mode| {
-        node.store()
-            .update(|state| state.gpus[0].compute_mode = mode)
-            .unwrap();
+        node.store().update(|state| state.gpus[0].compute_mode = mode).unwrap();
     };
     mode(ComputeMode::Prohibited);
     assert_eq!(node.attach().unwrap_err().cuda_error(), Some(805));
@@ -295,9 +242,7 @@ fn fact_3_an_exclusive_card_with_another_process_takes_no_server() {
     let server = session.server();
     drop(session);
     kill(server, Signal::KILL);
-    wait_until("end of the server", || {
-        node.ask("get_server_list\n").is_empty()
-    });
+    wait_until("end of the server", || node.ask("get_server_list\n").is_empty());
     node.register_plain(T4);
     assert_eq!(node.attach().unwrap_err().cuda_error(), Some(805));
     let busy = "] Failed to start : CUDA-capable device(s) is/are busy or unavailable\n";
@@ -309,9 +254,7 @@ fn fact_8_a_lost_card_takes_no_server() {
     let Some(node) = node() else {
         return;
     };
-    node.store()
-        .update(|state| state.gpus[0].health = Health::Lost)
-        .unwrap();
+    node.store().update(|state| state.gpus[0].health = Health::Lost).unwrap();
     node.start();
     assert_eq!(node.attach().unwrap_err().cuda_error(), Some(805));
 }
@@ -327,13 +270,7 @@ fn fact_2_visible_devices_of_the_daemon_restrict_and_renumber() {
     assert_eq!(session.daemon_devices(), [V100]);
     assert_eq!(session.limit_mib(V100), Some(2048));
     let cards = node.store().read().unwrap().processes;
-    assert_eq!(
-        cards
-            .iter()
-            .map(|process| process.gpu.as_str())
-            .collect::<Vec<_>>(),
-        [V100]
-    );
+    assert_eq!(cards.iter().map(|process| process.gpu.as_str()).collect::<Vec<_>>(), [V100]);
 }
 
 #[test]
@@ -344,11 +281,7 @@ fn fact_6_11_a_limit_by_uuid_does_nothing_on_older_drivers() {
         };
         node.start();
         node.ask(&format!("set_default_device_pinned_mem_limit {T4} 1G\n"));
-        assert_eq!(
-            node.attach().unwrap().limit_mib(T4),
-            expected,
-            "driver {driver}"
-        );
+        assert_eq!(node.attach().unwrap().limit_mib(T4), expected, "driver {driver}");
     }
 }
 
@@ -371,21 +304,15 @@ fn fact_3_the_server_keeps_a_segment_in_shared_memory() {
 
 #[test]
 fn fact_3_client_caps_follow_the_card_and_the_driver() {
-    for (driver, model, cap) in [
-        ("550.163.01", "p4", 16),
-        ("550.163.01", "t4", 48),
-        ("590.44.01", "t4", 60),
-    ] {
+    for (driver, model, cap) in
+        [("550.163.01", "p4", 16), ("550.163.01", "t4", 48), ("590.44.01", "t4", 60)]
+    {
         let Some(node) = Node::simulated_with(driver, &[model]) else {
             return;
         };
         node.start();
         let mut sessions: Vec<_> = (0..cap).map(|_| node.attach().unwrap()).collect();
-        assert_eq!(
-            node.attach().unwrap_err().cuda_error(),
-            Some(808),
-            "{model} with {driver}"
-        );
+        assert_eq!(node.attach().unwrap_err().cuda_error(), Some(808), "{model} with {driver}");
         sessions.pop();
         wait_until("room", || node.attach().is_ok());
     }

@@ -22,22 +22,11 @@ fn fact_1_1_files_have_their_kinds_and_modes() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    let expected = [
-        "control",
-        "control_lock",
-        "control_privileged",
-        "log",
-        "nvidia-cuda-mps-control.pid",
-    ];
+    let expected =
+        ["control", "control_lock", "control_privileged", "log", "nvidia-cuda-mps-control.pid"];
     assert_eq!(names, expected);
     assert!(file("control").metadata().unwrap().file_type().is_socket());
-    assert!(
-        file("control_privileged")
-            .metadata()
-            .unwrap()
-            .file_type()
-            .is_socket()
-    );
+    assert!(file("control_privileged").metadata().unwrap().file_type().is_socket());
     assert!(file("log").metadata().unwrap().file_type().is_fifo());
     let modes: Vec<u32> = expected.iter().map(|name| mode(&file(name))).collect();
     assert_eq!(modes, [0o666, 0o666, 0o755, 0o777, 0o666]);
@@ -71,52 +60,28 @@ fn fact_1_1_the_daemon_holds_the_lock_for_life() {
 fn fact_1_1_a_missing_parent_of_the_pipe_dir_is_refused() {
     let node = Node::any();
     let dir = node.dir().join("no/pipe");
-    let said = run(
-        node.control()
-            .arg("-d")
-            .env("CUDA_MPS_PIPE_DIRECTORY", &dir),
-        "",
-    );
+    let said = run(node.control().arg("-d").env("CUDA_MPS_PIPE_DIRECTORY", &dir), "");
     assert_eq!(said.code, Some(1));
     let text = format!("{}{}", said.out, said.err);
-    assert!(
-        text.starts_with("Cannot access CUDA_MPS_PIPE_DIRECTORY="),
-        "{text}"
-    );
+    assert!(text.starts_with("Cannot access CUDA_MPS_PIPE_DIRECTORY="), "{text}");
 }
 
 #[test]
 fn fact_1_1_an_unwritable_log_dir_is_a_warning_and_there_is_no_fifo() {
     let node = Node::any();
-    let said = run(
-        node.control()
-            .arg("-d")
-            .env("CUDA_MPS_LOG_DIRECTORY", "/proc/none"),
-        "",
-    );
+    let said = run(node.control().arg("-d").env("CUDA_MPS_LOG_DIRECTORY", "/proc/none"), "");
     assert_eq!(said.code, Some(0));
     let text = format!("{}{}", said.out, said.err);
-    assert!(
-        text.contains("Warning: Failed writing log files to directory [/proc/none]"),
-        "{text}"
-    );
+    assert!(text.contains("Warning: Failed writing log files to directory [/proc/none]"), "{text}");
     assert!(!node.pipe().join("log").exists());
-    assert_eq!(
-        node.ask("get_default_active_thread_percentage\n"),
-        "100.0\n"
-    );
+    assert_eq!(node.ask("get_default_active_thread_percentage\n"), "100.0\n");
 }
 
 #[test]
 fn fact_1_1_f_logs_to_stdout_and_writes_no_log_files() {
     let node = Node::any();
     let mut control = node.control();
-    let daemon = control
-        .arg("-f")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let daemon = control.arg("-f").stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     wait_until("daemon", || node.daemon().is_some());
     node.ask("quit\n");
     let output = daemon.wait_with_output().unwrap();
@@ -131,23 +96,13 @@ fn fact_1_1_f_logs_to_stdout_and_writes_no_log_files() {
 fn fact_1_1_a_pipe_dir_of_88_bytes_fails_silently_and_87_is_fine() {
     let node = Node::any();
     let start = |length: usize| {
-        let dir = node
-            .dir()
-            .join("x".repeat(length - node.dir().as_os_str().len() - 1));
+        let dir = node.dir().join("x".repeat(length - node.dir().as_os_str().len() - 1));
         assert_eq!(dir.as_os_str().len(), length);
-        let said = run(
-            node.control()
-                .arg("-d")
-                .env("CUDA_MPS_PIPE_DIRECTORY", &dir),
-            "",
-        );
+        let said = run(node.control().arg("-d").env("CUDA_MPS_PIPE_DIRECTORY", &dir), "");
         (dir, said)
     };
     let (dir, said) = start(88);
-    assert_eq!(
-        (said.code, said.out.as_str(), said.err.as_str()),
-        (Some(1), "", "")
-    );
+    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(1), "", ""));
     assert!(dir.join("control_lock").exists() && dir.join("log").exists());
     assert!(!dir.join("control").exists());
     let (dir, said) = start(87);
@@ -163,18 +118,10 @@ fn fact_1_3_up_to_550_an_unknown_flag_is_a_front_end() {
         let Some(node) = Node::of(driver) else {
             continue;
         };
-        for arguments in [
-            vec!["-d", "-S"],
-            vec!["-d", "-multiuser-server"],
-            vec!["-v"],
-        ] {
+        for arguments in [vec!["-d", "-S"], vec!["-d", "-multiuser-server"], vec!["-v"]] {
             let said = run(node.control().args(&arguments), "");
             let expected = "Cannot find MPS control daemon process\n";
-            assert_eq!(
-                (said.code, said.err.as_str()),
-                (Some(1), expected),
-                "{arguments:?}"
-            );
+            assert_eq!((said.code, said.err.as_str()), (Some(1), expected), "{arguments:?}");
         }
         node.start();
         let asked = "get_default_active_thread_percentage\n";
@@ -191,12 +138,7 @@ fn fact_1_3_555_prints_its_usage_for_an_unknown_flag() {
     for arguments in [vec!["-d", "-S"], vec!["-M"]] {
         let said = run(node.control().args(&arguments), "");
         assert_eq!(said.code, Some(1));
-        assert!(
-            format!("{}{}", said.out, said.err)
-                .to_lowercase()
-                .contains("usage"),
-            "{said:?}"
-        );
+        assert!(format!("{}{}", said.out, said.err).to_lowercase().contains("usage"), "{said:?}");
     }
     assert_eq!(node.daemon(), None);
 }
@@ -215,10 +157,7 @@ fn fact_1_3_the_binary_version_shows_since_580_and_v_since_590() {
     let said = run(node.control().arg("-v"), "");
     assert_eq!((said.code, said.out.contains("13010")), (Some(0), true));
     node.start();
-    assert!(
-        node.control_log()
-            .contains("] CUDA MPS Control binary version: 13010\n")
-    );
+    assert!(node.control_log().contains("] CUDA MPS Control binary version: 13010\n"));
 }
 
 #[test]
@@ -226,12 +165,7 @@ fn fact_3_a_second_daemon_on_a_pipe_dir_is_refused() {
     let node = Node::any();
     node.start();
     let other = node.dir().join("other-log");
-    let said = run(
-        node.control()
-            .arg("-d")
-            .env("CUDA_MPS_LOG_DIRECTORY", &other),
-        "",
-    );
+    let said = run(node.control().arg("-d").env("CUDA_MPS_LOG_DIRECTORY", &other), "");
     assert_eq!(said.code, Some(1));
     let text = format!("{}{}", said.out, said.err);
     assert_eq!(text, "An instance of this daemon is already running\n");
@@ -278,14 +212,9 @@ fn fact_7_log_lines_have_time_role_and_pid() {
     node.start();
     let log = node.control_log();
     let line = log.lines().next().unwrap();
-    let digits: String = line
-        .chars()
-        .map(|letter| if letter.is_ascii_digit() { '9' } else { letter })
-        .collect();
-    assert!(
-        digits.starts_with("[9999-99-99 99:99:99.999 Control "),
-        "{line}"
-    );
+    let digits: String =
+        line.chars().map(|letter| if letter.is_ascii_digit() { '9' } else { letter }).collect();
+    assert!(digits.starts_with("[9999-99-99 99:99:99.999 Control "), "{line}");
     let pid = format!(" Control {:>5}] ", node.daemon().unwrap());
     assert!(line.contains(&pid), "{line}");
 }

@@ -42,10 +42,7 @@ fn fact_3_a_client_of_another_user_waits_until_the_last_client_of_the_present_on
     let first = node.attach().unwrap();
     let pipe = node.pipe();
     let other = as_user(SOMEBODY, move || attach(&pipe, &request()).unwrap());
-    wait_until("client", || {
-        node.control_log()
-            .contains("from user 1234: Server is not ready")
-    });
+    wait_until("client", || node.control_log().contains("from user 1234: Server is not ready"));
     assert!(!other.is_finished());
     assert_eq!(node.status(first.server()), "ACTIVE\n");
     let before = first.server();
@@ -65,9 +62,7 @@ fn fact_3_start_server_for_another_user_waits_its_turn() {
     assert_eq!(node.ask(&format!("start_server -uid {SOMEBODY}\n")), "");
     assert_eq!(node.server(), session.server());
     drop(session);
-    wait_until("next server", || {
-        node.control_log().contains(" for user 1234\n")
-    });
+    wait_until("next server", || node.control_log().contains(" for user 1234\n"));
     assert!(uid_of(node.active_server()).0.starts_with("1234"));
 }
 
@@ -80,16 +75,10 @@ fn fact_6_10_a_queued_client_that_died_still_gets_a_server_for_its_user() {
     let first = node.attach().unwrap();
     let control = node.pipe().join("control");
     let dead = as_user(SOMEBODY, move || {
-        Packets::connect(&control)
-            .unwrap()
-            .send(&Hello::Client(request()))
-            .unwrap();
+        Packets::connect(&control).unwrap().send(&Hello::Client(request())).unwrap();
     });
     dead.join().unwrap();
-    wait_until("client", || {
-        node.control_log()
-            .contains("from user 1234: Server is not ready")
-    });
+    wait_until("client", || node.control_log().contains("from user 1234: Server is not ready"));
     drop(first);
     wait_until("server", || node.control_log().contains(" for user 1234\n"));
 }
@@ -102,9 +91,7 @@ fn fact_3_multi_user_serves_everybody_with_a_server_of_root() {
     node.start_with(&["-d", "-multiuser-server"], &[]);
     let first = node.attach().unwrap();
     let pipe = node.pipe();
-    let second = as_user(SOMEBODY, move || attach(&pipe, &request()).unwrap())
-        .join()
-        .unwrap();
+    let second = as_user(SOMEBODY, move || attach(&pipe, &request()).unwrap()).join().unwrap();
     assert_eq!(first.server(), second.server());
     assert!(!node.control_log().contains("from user 1234"));
     assert!(uid_of(first.server()).0.starts_with('0'));
@@ -131,14 +118,8 @@ fn fact_1_2_reading_is_open_to_everybody() {
     let session = node.attach().unwrap();
     let mut control = node.control();
     std::os::unix::process::CommandExt::uid(&mut control, SOMEBODY);
-    let said = run(
-        &mut control,
-        &format!("get_client_list {}\n", session.server()),
-    );
-    assert_eq!(
-        (said.code, said.out),
-        (Some(0), format!("{}\n", session.client()))
-    );
+    let said = run(&mut control, &format!("get_client_list {}\n", session.server()));
+    assert_eq!((said.code, said.out), (Some(0), format!("{}\n", session.client())));
 }
 
 #[test]
@@ -150,11 +131,7 @@ fn fact_3_a_daemon_in_its_own_pid_namespace_sees_its_clients_as_0() {
     let control = node.control();
     let mut unshare = Command::new("unshare");
     unshare.args(namespace).arg(control.get_program()).arg("-f");
-    unshare.env_clear().envs(
-        control
-            .get_envs()
-            .filter_map(|(name, value)| Some((name, value?))),
-    );
+    unshare.env_clear().envs(control.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let output = std::fs::File::create(node.dir().join("out")).unwrap();
     let mut unshare = unshare.stdout(output).spawn().unwrap();
     wait_until("daemon", || node.daemon().is_some());
@@ -181,11 +158,7 @@ fn unmapped(node: &Node) -> Option<Said> {
     let control = node.control();
     let mut command = Command::new("unshare");
     command.arg("--user").arg(control.get_program());
-    command.envs(
-        control
-            .get_envs()
-            .filter_map(|(name, value)| Some((name, value?))),
-    );
+    command.envs(control.get_envs().filter_map(|(name, value)| Some((name, value?))));
     if !can_unshare(&["--user"]) {
         return None;
     }

@@ -74,14 +74,8 @@ mod tests {
             context(2, "GPU-b"),
             context(3, "GPU-c"),
         ];
-        let state = SimState {
-            processes,
-            ..SimState::default()
-        };
+        let state = SimState { processes, ..SimState::default() };
         let cards = joined(&state, 9, "GPU-b");
-        assert_eq!(
-            cards,
-            BTreeSet::from(["GPU-a".to_owned(), "GPU-b".to_owned()])
-        );
+        assert_eq!(cards, BTreeSet::from(["GPU-a".to_owned(), "GPU-b".to_owned()]));
     }
 }

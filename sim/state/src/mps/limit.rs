@@ -8,10 +8,7 @@ pub fn visible_devices(all: &[String], variable: Option<&str>) -> Vec<String> {
     let Some(variable) = variable else {
         return all.to_vec();
     };
-    variable
-        .split(',')
-        .map_while(|entry| device(all, entry.trim()).cloned())
-        .collect()
+    variable.split(',').map_while(|entry| device(all, entry.trim()).cloned()).collect()
 }
 
 /// The card that an ordinal or a UUID (or the start of one) names.
@@ -45,11 +42,7 @@ pub fn effective_limits(
             return vec![None; served.len()];
         };
         let asked = PinnedLimit::parse(amount);
-        for (limit, _) in limits
-            .iter_mut()
-            .zip(&uuids)
-            .filter(|(_, uuid)| *uuid == named)
-        {
+        for (limit, _) in limits.iter_mut().zip(&uuids).filter(|(_, uuid)| *uuid == named) {
             *limit = lower(*limit, asked);
         }
     }
@@ -74,24 +67,15 @@ mod tests {
             .map(|(index, limit)| (format!("GPU-{index}aa"), limit.and_then(PinnedLimit::parse)))
             .collect();
         let limits = effective_limits(&served, Some(variable));
-        limits
-            .into_iter()
-            .map(|limit| limit.map(PinnedLimit::mib))
-            .collect()
+        limits.into_iter().map(|limit| limit.map(PinnedLimit::mib)).collect()
     }
 
     #[test]
     fn the_environment_only_lowers() {
         assert_eq!(limits(&[Some("4G")], "0=1G"), [Some(1024)]);
         assert_eq!(limits(&[Some("4G")], "0=8G"), [Some(4096)]);
-        assert_eq!(
-            limits(&[None, Some("512M")], "0=1G,1=100M"),
-            [Some(1024), Some(100)]
-        );
-        assert_eq!(
-            limits(&[Some("4G"), None], "GPU-1aa=2G"),
-            [Some(4096), Some(2048)]
-        );
+        assert_eq!(limits(&[None, Some("512M")], "0=1G,1=100M"), [Some(1024), Some(100)]);
+        assert_eq!(limits(&[Some("4G"), None], "GPU-1aa=2G"), [Some(4096), Some(2048)]);
     }
 
     #[test]
@@ -108,9 +92,7 @@ mod tests {
 
     #[test]
     fn visible_devices_restrict_and_renumber_up_to_the_first_stranger() {
-        let all: Vec<String> = ["GPU-0aa", "GPU-1bb", "GPU-2cc"]
-            .map(str::to_owned)
-            .to_vec();
+        let all: Vec<String> = ["GPU-0aa", "GPU-1bb", "GPU-2cc"].map(str::to_owned).to_vec();
         assert_eq!(visible_devices(&all, None), all);
         assert_eq!(visible_devices(&all, Some("2,0")), ["GPU-2cc", "GPU-0aa"]);
         assert_eq!(visible_devices(&all, Some("GPU-1bb")), ["GPU-1bb"]);

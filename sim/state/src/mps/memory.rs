@@ -30,25 +30,15 @@ impl PinnedLimit {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix('+').unwrap_or(text)),
         };
-        let end = text
-            .find(|letter: char| !letter.is_ascii_digit())
-            .unwrap_or(text.len());
+        let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
         let (digits, unit) = text.split_at(end);
         if digits.is_empty() {
             return None;
         }
         // As strtoull: too large saturates, a minus wraps around.
         let number = digits.parse().unwrap_or(u64::MAX);
-        let number = if negative {
-            0_u64.wrapping_sub(number)
-        } else {
-            number
-        };
-        let unit = if unit.starts_with(['G', 'g']) {
-            Self::GIB
-        } else {
-            Self::MIB
-        };
+        let number = if negative { 0_u64.wrapping_sub(number) } else { number };
+        let unit = if unit.starts_with(['G', 'g']) { Self::GIB } else { Self::MIB };
         Self::from_bytes(number.wrapping_mul(unit))
     }
 
@@ -84,9 +74,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, shown: &str) {
-        let limit = PinnedLimit::parse(text)
-            .map(|limit| limit.to_string())
-            .unwrap_or_default();
+        let limit = PinnedLimit::parse(text).map(|limit| limit.to_string()).unwrap_or_default();
         assert_eq!(limit, shown, "for `{text}`");
     }
 
@@ -119,9 +107,6 @@ mod tests {
 
     #[test]
     fn bytes_are_exact_where_the_print_is_not() {
-        assert_eq!(
-            PinnedLimit::parse("1919M").map(PinnedLimit::bytes),
-            Some(0x77f0_0000)
-        );
+        assert_eq!(PinnedLimit::parse("1919M").map(PinnedLimit::bytes), Some(0x77f0_0000));
     }
 }

@@ -44,12 +44,9 @@ mod tests {
     #[test]
     fn percentages_read_and_print_as_the_real_program_does() {
         let shown = |text| Percent::parse(text).map(|percent| percent.to_string());
-        for (text, expected) in [
-            ("25", "25.0"),
-            ("33.5", "33.5"),
-            ("12.34567", "12.3"),
-            ("0.04", "0.0"),
-        ] {
+        for (text, expected) in
+            [("25", "25.0"), ("33.5", "33.5"), ("12.34567", "12.3"), ("0.04", "0.0")]
+        {
             assert_eq!(shown(text).as_deref(), Some(expected), "for `{text}`");
         }
         for text in ["0", "-5", "150", "abc", "", "100.5"] {

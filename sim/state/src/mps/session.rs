@@ -63,14 +63,10 @@ pub fn attach(pipe_dir: &Path, request: &AttachRequest) -> Result<Session, Attac
     let path = pipe_dir.join("control");
     // The real client looks first whether anybody is there; the daemon logs that
     // (facts/mps.md 6.16).
-    Packets::connect(&path)
-        .map(drop)
-        .map_err(AttachError::NoDaemon)?;
+    Packets::connect(&path).map(drop).map_err(AttachError::NoDaemon)?;
     let connection = Packets::connect(&path).map_err(AttachError::NoDaemon)?;
     let failed = |_| AttachError::ConnectionFailed;
-    connection
-        .send(&Hello::Client(request.clone()))
-        .map_err(failed)?;
+    connection.send(&Hello::Client(request.clone())).map_err(failed)?;
     match connection.receive().map_err(failed)? {
         Some(Reply::Accepted(accepted)) => Ok(Session::new(connection, &accepted, request)),
         Some(Reply::Refused(refusal)) => Err(refusal.into()),
@@ -91,11 +87,8 @@ impl From<Refusal> for AttachError {
 
 impl Session {
     fn new(connection: Packets, accepted: &Accepted, request: &AttachRequest) -> Self {
-        let daemon_devices: Vec<String> = accepted
-            .devices
-            .iter()
-            .map(|device| device.uuid.clone())
-            .collect();
+        let daemon_devices: Vec<String> =
+            accepted.devices.iter().map(|device| device.uuid.clone()).collect();
         let seen = visible_devices(&daemon_devices, request.visible_devices.as_deref());
         let served: Vec<(String, Option<PinnedLimit>)> = seen
             .into_iter()
@@ -162,10 +155,7 @@ impl Session {
 
     /// The most that this process may hold on a card in MiB; `None` is unlimited.
     pub fn limit_mib(&self, uuid: &str) -> Option<u64> {
-        self.devices
-            .iter()
-            .find(|device| device.uuid == uuid)?
-            .limit_mib
+        self.devices.iter().find(|device| device.uuid == uuid)?.limit_mib
     }
 
     /// How the session stands now. Doesn't wait.
@@ -190,12 +180,8 @@ impl Session {
 
 /// The environment may only lower the percentage; an invalid one says nothing.
 fn lower_percent(served: f64, variable: Option<&str>) -> u32 {
-    let served = Percent::parse(&served.to_string())
-        .unwrap_or(Percent::FULL)
-        .tenths();
-    let asked = variable
-        .and_then(Percent::parse)
-        .map_or(served, Percent::tenths);
+    let served = Percent::parse(&served.to_string()).unwrap_or(Percent::FULL).tenths();
+    let asked = variable.and_then(Percent::parse).map_or(served, Percent::tenths);
     served.min(asked)
 }
 

@@ -43,10 +43,7 @@ fn main() -> ExitCode {
 
 fn describe(nvml: &Nvml) -> Result<Value, NvmlError> {
     let cards: Result<Vec<_>, _> = (0..nvml.device_count()?)
-        .map(|index| {
-            nvml.device_by_index(index)
-                .and_then(|device| card(nvml, &device))
-        })
+        .map(|index| nvml.device_by_index(index).and_then(|device| card(nvml, &device)))
         .collect();
     Ok(json!({
         "driver": nvml.sys_driver_version()?,

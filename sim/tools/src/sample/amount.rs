@@ -34,22 +34,15 @@ impl FromStr for Amount {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let units = [("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
-        let with_unit = units
-            .iter()
-            .find_map(|(unit, size)| Some((text.strip_suffix(unit)?, *size)));
+        let with_unit =
+            units.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, *size)));
         let (number, unit) = with_unit.unwrap_or((text, 1_usize));
-        let bytes = number
-            .parse::<usize>()
-            .ok()
-            .and_then(|number| number.checked_mul(unit));
+        let bytes = number.parse::<usize>().ok().and_then(|number| number.checked_mul(unit));
         let expected = "an amount of memory such as `2Gi`";
         bytes
             .filter(|bytes| *bytes > 0)
             .map(Self)
-            .ok_or_else(|| ParseError {
-                text: text.to_owned(),
-                expected,
-            })
+            .ok_or_else(|| ParseError { text: text.to_owned(), expected })
     }
 }
 
@@ -75,10 +68,7 @@ impl FromStr for Hold {
             number.checked_mul(*milliseconds).map(Duration::from_millis)
         });
         let expected = "a time such as `30s` or `forever`";
-        time.map(Self::For).ok_or_else(|| ParseError {
-            text: text.to_owned(),
-            expected,
-        })
+        time.map(Self::For).ok_or_else(|| ParseError { text: text.to_owned(), expected })
     }
 }
 

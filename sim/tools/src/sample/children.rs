@@ -10,11 +10,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 /// Does the work in `count` processes, and fails if one of them does.
 pub(super) fn run(count: u32, command_line: &[OsString]) -> ExitCode {
-    let start = |_| {
-        again(command_line)
-            .args(["--processes", "1", "--with-parent"])
-            .spawn()
-    };
+    let start = |_| again(command_line).args(["--processes", "1", "--with-parent"]).spawn();
     // All are started before the first is waited for.
     let children: Vec<io::Result<Child>> = (0..count).map(start).collect();
     let mut code = ExitCode::SUCCESS;
@@ -54,8 +50,7 @@ pub(super) fn run_without_mps_variables(command_line: &[OsString]) -> ExitCode {
 }
 
 fn is_of_mps(name: &OsStr) -> bool {
-    name.to_str()
-        .is_some_and(|name| name.starts_with("CUDA_MPS_"))
+    name.to_str().is_some_and(|name| name.starts_with("CUDA_MPS_"))
 }
 
 /// This program under its present name.

@@ -67,13 +67,7 @@ impl Error {
 
     /// Whether memory is used up.
     pub(super) fn is_out_of_memory(&self) -> bool {
-        matches!(
-            self,
-            Self::Cuda {
-                code: OUT_OF_MEMORY,
-                ..
-            }
-        )
+        matches!(self, Self::Cuda { code: OUT_OF_MEMORY, .. })
     }
 }
 
@@ -100,9 +94,7 @@ impl Driver {
     pub(super) fn load() -> Result<Self, Error> {
         // SAFETY: loading a CUDA driver has no precondition; its constructors are its own.
         let library = unsafe { Library::new("libcuda.so.1") };
-        Ok(Self {
-            library: library.map_err(Error::Library)?,
-        })
+        Ok(Self { library: library.map_err(Error::Library)? })
     }
 
     /// `cuInit`, which may wait for MPS as long as it likes.
@@ -126,11 +118,7 @@ impl Driver {
         let hex = format!("{:032x}", u128::from_be_bytes(bytes));
         let part = |range| hex.get(range).unwrap_or_default();
         let (first, second, third) = (part(0..8), part(8..12), part(12..16));
-        Ok(format!(
-            "GPU-{first}-{second}-{third}-{}-{}",
-            part(16..20),
-            part(20..32)
-        ))
+        Ok(format!("GPU-{first}-{second}-{third}-{}-{}", part(16..20), part(20..32)))
     }
 
     /// An attribute of a visible card.
@@ -213,9 +201,7 @@ impl Driver {
         if code == 0 {
             return Ok(());
         }
-        let name = self
-            .error_name(code)
-            .unwrap_or_else(|| format!("CUDA error {code}"));
+        let name = self.error_name(code).unwrap_or_else(|| format!("CUDA error {code}"));
         Err(Error::Cuda { call, code, name })
     }
 

@@ -30,11 +30,7 @@ pub(super) enum Event {
     /// Everything asked for is there.
     Holding { all_mib: usize },
     /// A call failed.
-    Failed {
-        call: String,
-        code: i32,
-        error: String,
-    },
+    Failed { call: String, code: i32, error: String },
     /// The end, without an error.
     Finished,
 }
@@ -56,9 +52,7 @@ impl Report {
     /// Opens the file, if there is to be one.
     pub(super) fn open(path: Option<&Path>) -> io::Result<Self> {
         let open = |path| OpenOptions::new().create(true).append(true).open(path);
-        Ok(Self {
-            file: path.map(open).transpose()?,
-        })
+        Ok(Self { file: path.map(open).transpose()? })
     }
 
     /// Says what happened. A reader that went away doesn't stop the work.
@@ -77,14 +71,7 @@ impl Report {
 
 fn sentence(event: &Event) -> String {
     match event {
-        Event::Started {
-            mps,
-            uuid,
-            name,
-            sm_count,
-            free_mib,
-            total_mib,
-        } => {
+        Event::Started { mps, uuid, name, sm_count, free_mib, total_mib } => {
             let way = if *mps { "through MPS" } else { "without MPS" };
             format!(
                 "{name} {uuid} {way}: {sm_count} multiprocessors, {free_mib} of {total_mib} MiB \

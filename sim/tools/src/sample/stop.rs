@@ -35,10 +35,7 @@ pub(super) fn on_signals() {
     });
 }
 
-#[expect(
-    clippy::exit,
-    reason = "the main thread may be waiting inside the driver"
-)]
+#[expect(clippy::exit, reason = "the main thread may be waiting inside the driver")]
 fn leave() {
     process::exit(TERMINATED);
 }

@@ -84,9 +84,7 @@ fn compute(
         let started = Instant::now();
         driver.launch(milliseconds)?;
         driver.synchronize()?;
-        report.say(&Event::Launched {
-            milliseconds: started.elapsed().as_millis(),
-        });
+        report.say(&Event::Launched { milliseconds: started.elapsed().as_millis() });
     }
     if arguments.fault {
         driver.fault()?;
@@ -120,10 +118,7 @@ fn allocate(
 ) -> Result<(), driver::Error> {
     driver.allocate(amount.bytes())?;
     *all += amount.mib();
-    report.say(&Event::Allocated {
-        mib: amount.mib(),
-        all_mib: *all,
-    });
+    report.say(&Event::Allocated { mib: amount.mib(), all_mib: *all });
     Ok(())
 }
 
@@ -138,10 +133,7 @@ fn exhaust(
             Ok(()) => *all += step.mib(),
             Err(error) if error.is_out_of_memory() => {
                 let (_, _, error) = error.parts();
-                report.say(&Event::Exhausted {
-                    all_mib: *all,
-                    error,
-                });
+                report.say(&Event::Exhausted { all_mib: *all, error });
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -179,10 +171,7 @@ fn touch(name: &str, report: &mut Report) -> Result<(), Error> {
     match fs::write(&path, b"cuda-sample\n") {
         Ok(()) => report.say(&Event::Touched { path: shown }),
         Err(source) => {
-            return Err(Error::SharedMemory {
-                path: shown,
-                source,
-            });
+            return Err(Error::SharedMemory { path: shown, source });
         }
     }
     Ok(())

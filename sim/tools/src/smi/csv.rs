@@ -26,10 +26,7 @@ enum Units {
 impl Format {
     /// Reads the option's value.
     pub(super) fn parse(value: Option<&str>) -> Result<Self, Error> {
-        let mut format = Self {
-            header: Header::Shown,
-            units: Units::Shown,
-        };
+        let mut format = Self { header: Header::Shown, units: Units::Shown };
         for word in value.unwrap_or("csv").split(',') {
             match word.trim() {
                 "csv" => {}
@@ -64,9 +61,7 @@ impl Value {
 /// One line for each card.
 pub(super) fn cards(node: &Node, fields: &str, format: Format) -> Result<String, Error> {
     let fields = parse_fields(fields, CARD_FIELDS)?;
-    Ok(write(&fields, format, node.cards.iter(), |field, card| {
-        card_value(node, field, card)
-    }))
+    Ok(write(&fields, format, node.cards.iter(), |field, card| card_value(node, field, card)))
 }
 
 /// One line for each compute process, MPS clients included.
@@ -76,9 +71,7 @@ pub(super) fn processes(node: &Node, fields: &str, format: Format) -> Result<Str
         .cards
         .iter()
         .flat_map(|card| card.processes.iter().map(move |process| (card, process)));
-    Ok(write(&fields, format, rows, |field, (card, process)| {
-        process_value(field, card, process)
-    }))
+    Ok(write(&fields, format, rows, |field, (card, process)| process_value(field, card, process)))
 }
 
 const CARD_FIELDS: &[&str] = &[
@@ -116,11 +109,7 @@ const PROCESS_FIELDS: &[&str] = &[
 /// The fields by name; an unknown one is an error even where there is no row.
 fn parse_fields<'a>(fields: &'a str, known: &[&str]) -> Result<Vec<&'a str>, Error> {
     let checked = fields.split(',').map(str::trim).map(|field| {
-        if known.contains(&field) {
-            Ok(field)
-        } else {
-            Err(Error::UnknownField(field.to_owned()))
-        }
+        if known.contains(&field) { Ok(field) } else { Err(Error::UnknownField(field.to_owned())) }
     });
     checked.collect()
 }
@@ -131,24 +120,13 @@ fn write<R: Copy>(
     rows: impl Iterator<Item = R>,
     value: impl Fn(&str, R) -> Option<Value>,
 ) -> String {
-    let head = (format.header == Header::Shown).then(|| {
-        fields
-            .iter()
-            .map(|field| head(field))
-            .collect::<Vec<_>>()
-            .join(", ")
-    });
+    let head = (format.header == Header::Shown)
+        .then(|| fields.iter().map(|field| head(field)).collect::<Vec<_>>().join(", "));
     let rows = rows.map(|row| {
         let values = fields.iter().filter_map(|field| value(field, row));
-        values
-            .map(|value| value.write(format.units))
-            .collect::<Vec<_>>()
-            .join(", ")
+        values.map(|value| value.write(format.units)).collect::<Vec<_>>().join(", ")
     });
-    head.into_iter()
-        .chain(rows)
-        .map(|line| line + "\n")
-        .collect()
+    head.into_iter().chain(rows).map(|line| line + "\n").collect()
 }
 
 /// The unit stays in the heading even where `nounits` takes it from the values.
@@ -187,11 +165,7 @@ fn card_value(node: &Node, field: &str, card: &Card) -> Option<Value> {
             Some(false) => "Disabled",
             Some(true) => "Enabled",
         }),
-        "persistence_mode" => text(if card.persistence {
-            "Enabled"
-        } else {
-            "Disabled"
-        }),
+        "persistence_mode" => text(if card.persistence { "Enabled" } else { "Disabled" }),
         "pci.bus_id" | "gpu_bus_id" => text(&card.bus_id),
         "temperature.gpu" => text(&card.temperature.to_string()),
         "utilization.gpu" => Some(Value::Percent(card.utilization)),
@@ -203,11 +177,9 @@ fn process_value(field: &str, card: &Card, process: &Process) -> Option<Value> {
     match field {
         "pid" => Some(Value::Text(process.pid.to_string())),
         "process_name" | "name" => Some(Value::Text(process.name.clone())),
-        "used_memory" | "used_gpu_memory" => Some(
-            process
-                .used
-                .map_or_else(|| Value::Text("[N/A]".to_owned()), Value::Mib),
-        ),
+        "used_memory" | "used_gpu_memory" => {
+            Some(process.used.map_or_else(|| Value::Text("[N/A]".to_owned()), Value::Mib))
+        }
         "gpu_uuid" => Some(Value::Text(card.uuid.clone())),
         "gpu_name" => Some(Value::Text(card.name.clone())),
         "gpu_bus_id" => Some(Value::Text(card.bus_id.clone())),

@@ -121,10 +121,6 @@ fn text(error: &NvmlError) -> String {
 
 fn unreachable_text(error: &NvmlError) -> String {
     let is_lost = matches!(error, NvmlError::GpuLost);
-    let hint = if is_lost {
-        ".  Reboot the system to recover this GPU"
-    } else {
-        ""
-    };
+    let hint = if is_lost { ".  Reboot the system to recover this GPU" } else { "" };
     format!("{}{hint}", text(error))
 }

@@ -130,10 +130,8 @@ pub(super) fn devices<'nvml>(
         |source| Error::Unreachable { gpu, source }
     };
     let Some(id) = id else {
-        let all = (0..nvml.device_count()?).map(|index| {
-            nvml.device_by_index(index)
-                .map_err(unreachable(&index.to_string()))
-        });
+        let all = (0..nvml.device_count()?)
+            .map(|index| nvml.device_by_index(index).map_err(unreachable(&index.to_string())));
         return all.collect();
     };
     let device = if let Ok(index) = id.parse::<u32>() {
@@ -151,18 +149,10 @@ pub(super) fn devices<'nvml>(
 }
 
 fn processes(nvml: &Nvml, device: &Device<'_>) -> Result<Vec<Process>, NvmlError> {
-    let compute = device
-        .running_compute_processes()?
-        .into_iter()
-        .map(|info| (info, Kind::Compute));
-    let clients = device
-        .mps_running_compute_processes()?
-        .into_iter()
-        .map(|info| (info, Kind::MpsClient));
-    Ok(compute
-        .chain(clients)
-        .map(|(info, kind)| process(nvml, &info, kind))
-        .collect())
+    let compute = device.running_compute_processes()?.into_iter().map(|info| (info, Kind::Compute));
+    let clients =
+        device.mps_running_compute_processes()?.into_iter().map(|info| (info, Kind::MpsClient));
+    Ok(compute.chain(clients).map(|(info, kind)| process(nvml, &info, kind)).collect())
 }
 
 fn process(nvml: &Nvml, info: &ProcessInfo, kind: Kind) -> Process {

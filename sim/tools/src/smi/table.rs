@@ -91,17 +91,9 @@ fn process_rows(node: &Node) -> String {
     let rows: String = node
         .cards
         .iter()
-        .flat_map(|card| {
-            card.processes
-                .iter()
-                .map(|process| process_row(card, process))
-        })
+        .flat_map(|card| card.processes.iter().map(|process| process_row(card, process)))
         .collect();
-    if rows.is_empty() {
-        NO_PROCESSES.to_owned()
-    } else {
-        rows
-    }
+    if rows.is_empty() { NO_PROCESSES.to_owned() } else { rows }
 }
 
 fn process_row(card: &Card, process: &Process) -> String {
@@ -109,9 +101,7 @@ fn process_row(card: &Card, process: &Process) -> String {
         Kind::Compute => "C",
         Kind::MpsClient => "M+C",
     };
-    let used = process
-        .used
-        .map_or_else(|| "N/A".to_owned(), |used| format!("{used}MiB"));
+    let used = process.used.map_or_else(|| "N/A".to_owned(), |used| format!("{used}MiB"));
     format!(
         "| {:>4}   N/A  N/A {:>9}{kind:>7}   {:<NAME_WIDTH$}{used:>9} |\n",
         card.index,
@@ -139,12 +129,7 @@ mod tests {
     use super::*;
 
     fn process(pid: u32, kind: Kind, name: &str, used: u64) -> Process {
-        Process {
-            pid,
-            kind,
-            name: name.to_owned(),
-            used: Some(used),
-        }
+        Process { pid, kind, name: name.to_owned(), used: Some(used) }
     }
 
     fn card() -> Card {
@@ -177,20 +162,14 @@ mod tests {
             cuda_version: "12.2".to_owned(),
             cards,
         };
-        let now = jiff::civil::date(2024, 11, 12)
-            .at(11, 9, 35, 0)
-            .in_tz("UTC")
-            .unwrap();
+        let now = jiff::civil::date(2024, 11, 12).at(11, 9, 35, 0).in_tz("UTC").unwrap();
         render(&node, &now)
     }
 
     /// The document's table, with a product's name in place of its placeholder.
     #[test]
     fn the_table_is_the_one_of_the_ack_document() {
-        assert_eq!(
-            render_cards(vec![card()]),
-            include_str!("testdata/ack-table.txt")
-        );
+        assert_eq!(render_cards(vec![card()]), include_str!("testdata/ack-table.txt"));
     }
 
     #[test]
@@ -199,8 +178,7 @@ mod tests {
         let mut card = card();
         card.persistence = false;
         card.mig_enabled = Some(false);
-        card.processes
-            .push(process(1, Kind::Compute, long, 100_000));
+        card.processes.push(process(1, Kind::Compute, long, 100_000));
         for line in render_cards(vec![card]).lines().skip(1) {
             assert_eq!(line.chars().count(), 89, "{line}");
         }
@@ -208,10 +186,7 @@ mod tests {
 
     #[test]
     fn a_card_at_rest_has_no_process_rows() {
-        let rest = Card {
-            processes: Vec::new(),
-            ..card()
-        };
+        let rest = Card { processes: Vec::new(), ..card() };
         assert!(render_cards(vec![rest]).contains("No running processes found"));
     }
 }

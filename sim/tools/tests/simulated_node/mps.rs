@@ -24,11 +24,7 @@ impl<'node> Mps<'node> {
         let mut command = control(node, &pipe);
         command.env("CUDA_VISIBLE_DEVICES", gpu).arg("-f");
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        let mps = Self {
-            node,
-            daemon: command.spawn().unwrap(),
-            pipe,
-        };
+        let mps = Self { node, daemon: command.spawn().unwrap(), pipe };
         eventually("the control daemon answers", || {
             let answer = mps.ask("get_default_active_thread_percentage");
             (answer == "100.0\n").then_some(())
@@ -39,10 +35,7 @@ impl<'node> Mps<'node> {
     /// Asks the daemon through its front-end.
     pub(crate) fn ask(&self, question: &str) -> String {
         let mut command = control(self.node, &self.pipe);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut front_end = command.spawn().unwrap();
         // Without a daemon it doesn't read.
         drop(writeln!(front_end.stdin.take().unwrap(), "{question}"));
@@ -62,10 +55,7 @@ impl<'node> Mps<'node> {
         let own = i32::try_from(std::process::id()).unwrap();
         let processes = self.node.store.read().unwrap().processes.into_iter();
         let servers = processes.filter(|process| process.kind == ProcessKind::MpsServer);
-        servers
-            .map(|process| process.id.pid)
-            .filter(|pid| *pid != own)
-            .collect()
+        servers.map(|process| process.id.pid).filter(|pid| *pid != own).collect()
     }
 
     /// Kills the servers as the kernel does when memory runs out.

@@ -46,19 +46,15 @@ impl Node {
         let gpus = [("t4", T4), ("v100", V100), ("a100", A100)];
         let gpus = gpus.iter().zip(0..);
         let gpus = gpus.map(|((model, uuid), index)| SimGpu::of_model(model, index, uuid).unwrap());
-        let state = SimState {
-            gpus: gpus.collect(),
-            ..SimState::default()
-        };
+        let state = SimState { gpus: gpus.collect(), ..SimState::default() };
         let dir = TempDir::new().unwrap();
         let store = Store::create(dir.path().join("sim"), &state).unwrap();
         fs::create_dir(dir.path().join("shm")).unwrap();
         let lib = dir.path().join("lib");
         fs::create_dir(&lib).unwrap();
-        for (file, name) in [
-            ("libnvidia_ml_sim.so", "libnvidia-ml.so.1"),
-            ("libcuda_sim.so", "libcuda.so.1"),
-        ] {
+        for (file, name) in
+            [("libnvidia_ml_sim.so", "libnvidia-ml.so.1"), ("libcuda_sim.so", "libcuda.so.1")]
+        {
             symlink(built(file), lib.join(name)).unwrap();
         }
         Self { dir, store }

@@ -13,13 +13,7 @@ const MIB: u64 = 1 << 20;
 
 fn describe(node: &Node) -> Value {
     let outcome = node.run(PROBE, &[]);
-    assert_eq!(
-        outcome.code,
-        Some(0),
-        "{}{}",
-        outcome.stdout,
-        outcome.stderr
-    );
+    assert_eq!(outcome.code, Some(0), "{}{}", outcome.stdout, outcome.stderr);
     outcome.json()
 }
 
@@ -70,19 +64,11 @@ fn a_server_is_a_compute_process_and_its_client_an_mps_process() {
     let node = Node::new();
     let pid = std::process::id();
     node.occupy(V100, ProcessKind::MpsServer, "nvidia-cuda-mps-server", 30);
-    let client = ProcessKind::MpsClient {
-        server: i32::try_from(pid).unwrap(),
-    };
+    let client = ProcessKind::MpsClient { server: i32::try_from(pid).unwrap() };
     node.occupy(V100, client, "python", 312);
     let card = describe(&node)["cards"][1].clone();
-    assert_eq!(
-        card["compute"],
-        json!([{ "pid": pid, "used": 30 * MIB, "gpu_instance": null }])
-    );
-    assert_eq!(
-        card["mps"],
-        json!([{ "pid": pid, "used": 312 * MIB, "gpu_instance": null }])
-    );
+    assert_eq!(card["compute"], json!([{ "pid": pid, "used": 30 * MIB, "gpu_instance": null }]));
+    assert_eq!(card["mps"], json!([{ "pid": pid, "used": 312 * MIB, "gpu_instance": null }]));
     assert_eq!(card["graphics"], json!([]));
 }
 
@@ -109,9 +95,7 @@ struct Waiting {
 /// Starts a wait; returns once the cards are registered.
 fn wait_for_event(node: &Node, timeout_ms: &str) -> Waiting {
     let mut command = node.command(PROBE);
-    command
-        .args(["--wait-ms", timeout_ms])
-        .stdout(Stdio::piped());
+    command.args(["--wait-ms", timeout_ms]).stdout(Stdio::piped());
     let mut probe = command.spawn().unwrap();
     let mut output = BufReader::new(probe.stdout.take().unwrap());
     let mut line = String::new();

@@ -15,27 +15,18 @@ pub(crate) const SAMPLE: &str = env!("CARGO_BIN_EXE_cuda-sample");
 pub(crate) fn events(report: &std::path::Path) -> Vec<Value> {
     let text = fs::read_to_string(report).unwrap_or_default();
     let lines = text.lines().filter(|line| line.ends_with('}'));
-    lines
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// The events of one kind.
 pub(crate) fn of_kind(events: &[Value], kind: &str) -> Vec<Value> {
-    events
-        .iter()
-        .filter(|event| event["event"] == kind)
-        .cloned()
-        .collect()
+    events.iter().filter(|event| event["event"] == kind).cloned().collect()
 }
 
 /// Runs the sample to its end and returns what it reported, too.
 pub(crate) fn sample(node: &Node, mut command: Command, arguments: &str) -> (Outcome, Vec<Value>) {
     let report = unused(node);
-    command
-        .args(arguments.split_whitespace())
-        .arg("--report")
-        .arg(&report);
+    command.args(arguments.split_whitespace()).arg("--report").arg(&report);
     let outcome = outcome(&mut command);
     (outcome, events(&report))
 }
@@ -55,21 +46,10 @@ impl Running {
         count: usize,
     ) -> Self {
         let report = unused(node);
-        command
-            .args(arguments.split_whitespace())
-            .arg("--report")
-            .arg(&report);
-        command
-            .args(["--hold", "forever"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let running = Self {
-            process: Some(command.spawn().unwrap()),
-            report,
-        };
-        eventually("the samples hold", || {
-            (running.events("holding").len() == count).then_some(())
-        });
+        command.args(arguments.split_whitespace()).arg("--report").arg(&report);
+        command.args(["--hold", "forever"]).stdout(Stdio::null()).stderr(Stdio::piped());
+        let running = Self { process: Some(command.spawn().unwrap()), report };
+        eventually("the samples hold", || (running.events("holding").len() == count).then_some(()));
         running
     }
 
@@ -90,10 +70,7 @@ impl Running {
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let output = self.process.take().unwrap().wait_with_output().unwrap();
         let errors = String::from_utf8(output.stderr).unwrap();
-        (
-            output.status.code(),
-            errors.lines().last().unwrap_or_default().to_owned(),
-        )
+        (output.status.code(), errors.lines().last().unwrap_or_default().to_owned())
     }
 }
 

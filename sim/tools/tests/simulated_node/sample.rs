@@ -11,9 +11,7 @@ use crate::running::{Running, SAMPLE, of_kind, sample};
 
 fn on_card(state: &SimState, gpu: &str) -> Vec<(ProcessKind, u64)> {
     let processes = state.processes.iter().filter(|process| process.gpu == gpu);
-    processes
-        .map(|process| (process.kind, process.used_mib))
-        .collect()
+    processes.map(|process| (process.kind, process.used_mib)).collect()
 }
 
 #[test]
@@ -40,10 +38,7 @@ fn an_allocation_that_does_not_fit_fails_with_out_of_memory() {
     let node = Node::new();
     let (outcome, _) = sample(&node, node.command(SAMPLE), "--alloc 2Gi --alloc 14Gi");
     assert_eq!(outcome.code, Some(1));
-    assert_eq!(
-        outcome.stderr,
-        "cuda-sample: cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY\n"
-    );
+    assert_eq!(outcome.stderr, "cuda-sample: cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY\n");
 }
 
 #[test]
@@ -85,9 +80,7 @@ fn several_processes_end_with_the_first_one() {
     holders.signal(Signal::KILL);
     holders.end();
     eventually("the children are gone", || {
-        pids.iter()
-            .all(|pid| ProcId::of(*pid).is_none())
-            .then_some(())
+        pids.iter().all(|pid| ProcId::of(*pid).is_none()).then_some(())
     });
 }
 
@@ -104,15 +97,9 @@ fn the_visible_cards_are_renumbered() {
     let (_, by_index) = uses("2,0", "1");
     assert_eq!(of_kind(&by_index, "started")[0]["uuid"], T4);
     let (beyond, _) = uses("0", "1");
-    assert_eq!(
-        beyond.stderr,
-        "cuda-sample: cuCtxCreate_v2: CUDA_ERROR_INVALID_DEVICE\n"
-    );
+    assert_eq!(beyond.stderr, "cuda-sample: cuCtxCreate_v2: CUDA_ERROR_INVALID_DEVICE\n");
     let (without, _) = uses("", "0");
-    assert_eq!(
-        without.stderr,
-        "cuda-sample: cuInit: CUDA_ERROR_NO_DEVICE\n"
-    );
+    assert_eq!(without.stderr, "cuda-sample: cuInit: CUDA_ERROR_NO_DEVICE\n");
 }
 
 #[test]
@@ -120,10 +107,7 @@ fn without_a_driver_there_is_no_device() {
     let node = Node::new();
     node.change(|state| state.faults.driver_not_loaded = true);
     let (outcome, _) = sample(&node, node.command(SAMPLE), "");
-    assert_eq!(
-        outcome.stderr,
-        "cuda-sample: cuInit: CUDA_ERROR_NO_DEVICE\n"
-    );
+    assert_eq!(outcome.stderr, "cuda-sample: cuInit: CUDA_ERROR_NO_DEVICE\n");
 }
 
 #[test]
@@ -132,10 +116,7 @@ fn an_exclusive_card_refuses_a_second_process() {
     node.change(|state| state.gpus[0].compute_mode = ComputeMode::ExclusiveProcess);
     let _holder = Running::holding(&node, node.command(SAMPLE), "", 1);
     let (second, _) = sample(&node, node.command(SAMPLE), "");
-    assert_eq!(
-        second.stderr,
-        "cuda-sample: cuCtxCreate_v2: CUDA_ERROR_DEVICE_UNAVAILABLE\n"
-    );
+    assert_eq!(second.stderr, "cuda-sample: cuCtxCreate_v2: CUDA_ERROR_DEVICE_UNAVAILABLE\n");
     let (elsewhere, _) = sample(&node, node.command(SAMPLE), "--device 1");
     assert_eq!(elsewhere.code, Some(0));
 }
@@ -144,12 +125,7 @@ fn an_exclusive_card_refuses_a_second_process() {
 fn a_kernel_takes_its_time() {
     let node = Node::new();
     let (_, events) = sample(&node, node.command(SAMPLE), "--launch-ms 60");
-    assert!(
-        of_kind(&events, "launched")[0]["milliseconds"]
-            .as_u64()
-            .unwrap()
-            >= 60
-    );
+    assert!(of_kind(&events, "launched")[0]["milliseconds"].as_u64().unwrap() >= 60);
 }
 
 #[test]
@@ -157,20 +133,14 @@ fn a_fault_ends_the_program_and_raises_an_xid() {
     let node = Node::new();
     let (outcome, events) = sample(&node, node.command(SAMPLE), "--fault --hold forever");
     assert_eq!(outcome.code, Some(1));
-    assert_eq!(
-        outcome.stderr,
-        "cuda-sample: cuMemsetD8_v2: CUDA_ERROR_ILLEGAL_ADDRESS\n"
-    );
+    assert_eq!(outcome.stderr, "cuda-sample: cuMemsetD8_v2: CUDA_ERROR_ILLEGAL_ADDRESS\n");
     let failed = of_kind(&events, "failed")[0].clone();
     assert_eq!(
         (failed["code"].clone(), failed["call"].clone()),
         (json!(700), json!("cuMemsetD8_v2"))
     );
-    let xids: Vec<u32> = node.store.read().unwrap().gpus[0]
-        .xids
-        .iter()
-        .map(|event| event.xid)
-        .collect();
+    let xids: Vec<u32> =
+        node.store.read().unwrap().gpus[0].xids.iter().map(|event| event.xid).collect();
     assert_eq!(xids, [31]);
 }
 

@@ -15,9 +15,7 @@ fn obtainable(node: &Node, command: Command) -> u64 {
     let (outcome, events) = sample(node, command, "--until-oom 64Mi");
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     assert_eq!(of_kind(&events, "started")[0]["mps"], true);
-    of_kind(&events, "exhausted")[0]["all_mib"]
-        .as_u64()
-        .unwrap()
+    of_kind(&events, "exhausted")[0]["all_mib"].as_u64().unwrap()
 }
 
 /// What a limit leaves in steps of 64 MiB beside the context's own 312 MiB.
@@ -72,12 +70,7 @@ fn a_percentage_shows_in_the_multiprocessors_and_in_the_time_of_a_kernel() {
     mps.ask("set_default_active_thread_percentage 25");
     let (_, events) = sample(&node, mps.command(SAMPLE), "--launch-ms 20");
     assert_eq!(started(&events)["sm_count"], 10);
-    assert!(
-        of_kind(&events, "launched")[0]["milliseconds"]
-            .as_u64()
-            .unwrap()
-            >= 80
-    );
+    assert!(of_kind(&events, "launched")[0]["milliseconds"].as_u64().unwrap() >= 80);
 }
 
 #[test]
@@ -102,10 +95,7 @@ fn on_an_exclusive_card_who_avoids_mps_gets_nothing() {
     assert_eq!(second.code, Some(0), "{}", second.stderr);
     let (stray, _) = sample(&node, mps.command(SAMPLE), "--no-mps-env");
     assert_eq!(stray.code, Some(1));
-    assert_eq!(
-        stray.stderr,
-        "cuda-sample: cuCtxCreate_v2: CUDA_ERROR_DEVICE_UNAVAILABLE\n"
-    );
+    assert_eq!(stray.stderr, "cuda-sample: cuCtxCreate_v2: CUDA_ERROR_DEVICE_UNAVAILABLE\n");
 }
 
 #[test]
@@ -115,10 +105,7 @@ fn clients_appear_as_such_in_the_node() {
     let client = Running::holding(&node, mps.command(SAMPLE), "--alloc 100Mi", 1);
     let processes = node.store.read().unwrap().processes;
     let server = mps.servers()[0];
-    let entry = processes
-        .iter()
-        .find(|process| process.id.pid == client.pid())
-        .unwrap();
+    let entry = processes.iter().find(|process| process.id.pid == client.pid()).unwrap();
     assert_eq!(entry.kind, ProcessKind::MpsClient { server });
     assert_eq!(entry.used_mib, 412);
 }
@@ -131,10 +118,7 @@ fn a_client_loses_its_context_with_its_server() {
     mps.kill_servers();
     let (code, error) = client.end();
     assert_eq!(code, Some(1));
-    assert_eq!(
-        error,
-        "cuda-sample: cuCtxSynchronize: CUDA_ERROR_MPS_RPC_FAILURE"
-    );
+    assert_eq!(error, "cuda-sample: cuCtxSynchronize: CUDA_ERROR_MPS_RPC_FAILURE");
 }
 
 #[test]
@@ -144,16 +128,10 @@ fn a_client_can_be_terminated_and_its_neighbour_goes_on() {
     let victim = Running::holding(&node, mps.command(SAMPLE), "", 1);
     let neighbour = Running::holding(&node, mps.command(SAMPLE), "", 1);
     let server = mps.servers()[0];
-    assert_eq!(
-        mps.ask(&format!("terminate_client {server} {}", victim.pid())),
-        "0\n"
-    );
+    assert_eq!(mps.ask(&format!("terminate_client {server} {}", victim.pid())), "0\n");
     let (code, error) = victim.end();
     assert_eq!(code, Some(1));
-    assert_eq!(
-        error,
-        "cuda-sample: cuCtxSynchronize: CUDA_ERROR_MPS_CLIENT_TERMINATED"
-    );
+    assert_eq!(error, "cuda-sample: cuCtxSynchronize: CUDA_ERROR_MPS_CLIENT_TERMINATED");
     assert_eq!(neighbour.events("failed"), Vec::<Value>::new());
 }
 
@@ -163,17 +141,11 @@ fn a_fault_takes_the_neighbours_along_and_keeps_new_clients_out_until_they_have_
     let mps = Mps::start(&node, T4);
     let innocent = Running::holding(&node, mps.command(SAMPLE), "--linger", 1);
     let (guilty, _) = sample(&node, mps.command(SAMPLE), "--fault");
-    assert_eq!(
-        guilty.stderr,
-        "cuda-sample: cuMemsetD8_v2: CUDA_ERROR_ILLEGAL_ADDRESS\n"
-    );
+    assert_eq!(guilty.stderr, "cuda-sample: cuMemsetD8_v2: CUDA_ERROR_ILLEGAL_ADDRESS\n");
     let failed = eventually("the neighbour fails", || innocent.events("failed").pop());
     assert_eq!(failed["error"], "CUDA_ERROR_ILLEGAL_ADDRESS");
     let (refused, _) = sample(&node, mps.command(SAMPLE), "");
-    assert_eq!(
-        refused.stderr,
-        "cuda-sample: cuInit: CUDA_ERROR_MPS_SERVER_NOT_READY\n"
-    );
+    assert_eq!(refused.stderr, "cuda-sample: cuInit: CUDA_ERROR_MPS_SERVER_NOT_READY\n");
     drop(innocent);
     eventually("a new client gets in", || {
         (sample(&node, mps.command(SAMPLE), "").0.code == Some(0)).then_some(())
@@ -189,10 +161,7 @@ fn a_client_with_another_shared_memory_directory_cannot_connect() {
     let mut command = mps.command(SAMPLE);
     command.env(SHM_ENV, &elsewhere);
     let (apart, _) = sample(&node, command, "");
-    assert_eq!(
-        apart.stderr,
-        "cuda-sample: cuInit: CUDA_ERROR_MPS_CONNECTION_FAILED\n"
-    );
+    assert_eq!(apart.stderr, "cuda-sample: cuInit: CUDA_ERROR_MPS_CONNECTION_FAILED\n");
 }
 
 #[test]

@@ -37,10 +37,7 @@ fn the_table_shows_cards_and_processes() {
 fn cards_are_listed_with_their_uuids() {
     let node = Node::new();
     let listed = smi(&node, &["-L"]).stdout;
-    assert_eq!(
-        listed.lines().next(),
-        Some(format!("GPU 0: Tesla T4 (UUID: {T4})").as_str())
-    );
+    assert_eq!(listed.lines().next(), Some(format!("GPU 0: Tesla T4 (UUID: {T4})").as_str()));
     assert_eq!(listed.lines().count(), 3);
 }
 
@@ -52,20 +49,11 @@ fn a_query_answers_in_csv() {
                   driver_version,compute_cap,mig.mode.current,pci.bus_id,temperature.gpu,\
                   utilization.gpu";
     let query = format!("--query-gpu={fields}");
-    assert_eq!(
-        smi(&node, &[&query, "--format=csv"]).stdout,
-        include_str!("golden/query.csv")
-    );
-    let bare = smi(
-        &node,
-        &["--query-gpu=memory.total", "--format=csv,noheader,nounits"],
-    );
+    assert_eq!(smi(&node, &[&query, "--format=csv"]).stdout, include_str!("golden/query.csv"));
+    let bare = smi(&node, &["--query-gpu=memory.total", "--format=csv,noheader,nounits"]);
     assert_eq!(bare.stdout, "15360\n32768\n40960\n");
     let unknown = smi(&node, &["--query-gpu=colour", "--format=csv"]);
-    assert_eq!(
-        unknown.stdout,
-        "Field \"colour\" is not a valid field to query.\n"
-    );
+    assert_eq!(unknown.stdout, "Field \"colour\" is not a valid field to query.\n");
     assert_eq!(unknown.code, Some(2));
 }
 
@@ -101,15 +89,8 @@ fn a_refused_compute_mode_is_exit_code_4() {
     node.change(|state| state.faults.compute_mode_denied = true);
     let refused = smi(&node, &["-i", "0", "-c", "3"]);
     assert_eq!(refused.code, Some(4));
-    assert!(
-        refused.stdout.contains("Insufficient Permissions"),
-        "{}",
-        refused.stdout
-    );
-    assert_eq!(
-        node.store.read().unwrap().gpus[0].compute_mode,
-        ComputeMode::Default
-    );
+    assert!(refused.stdout.contains("Insufficient Permissions"), "{}", refused.stdout);
+    assert_eq!(node.store.read().unwrap().gpus[0].compute_mode, ComputeMode::Default);
 }
 
 #[test]
@@ -118,11 +99,7 @@ fn no_driver_is_exit_code_9_and_no_library_12() {
     node.change(|state| state.faults.driver_not_loaded = true);
     let no_driver = smi(&node, &[]);
     assert_eq!(no_driver.code, Some(9));
-    assert!(
-        no_driver
-            .stdout
-            .starts_with("NVIDIA-SMI has failed because it couldn't communicate")
-    );
+    assert!(no_driver.stdout.starts_with("NVIDIA-SMI has failed because it couldn't communicate"));
     let no_library = outcome(node.command(SMI).env("LD_LIBRARY_PATH", node.path()));
     assert_eq!(no_library.code, Some(12), "{}", no_library.stdout);
 }
@@ -133,10 +110,6 @@ fn a_lost_card_is_exit_code_15() {
     node.change(|state| state.gpus[0].health = Health::Lost);
     let lost = smi(&node, &[]);
     assert_eq!(lost.code, Some(15));
-    assert!(
-        lost.stdout.contains("GPU is lost.  Reboot the system"),
-        "{}",
-        lost.stdout
-    );
+    assert!(lost.stdout.contains("GPU is lost.  Reboot the system"), "{}", lost.stdout);
     assert_eq!(smi(&node, &["-i", "1", "-L"]).code, Some(0));
 }

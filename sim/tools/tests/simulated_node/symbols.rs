@@ -57,10 +57,7 @@ const NVML: &[&str] = &[
 #[test]
 fn nvml_exports_every_symbol_that_the_programs_call() {
     let exported = exported_symbols(&fs::read(built("libnvidia_ml_sim.so")).unwrap());
-    let missing: Vec<_> = NVML
-        .iter()
-        .filter(|name| !exported.contains(**name))
-        .collect();
+    let missing: Vec<_> = NVML.iter().filter(|name| !exported.contains(**name)).collect();
     assert_eq!(missing, Vec::<&&str>::new());
 }
 
@@ -97,10 +94,7 @@ const CUDA: &[&str] = &[
 #[test]
 fn cuda_exports_every_symbol_that_a_small_program_calls() {
     let exported = exported_symbols(&fs::read(built("libcuda_sim.so")).unwrap());
-    let missing: Vec<_> = CUDA
-        .iter()
-        .filter(|name| !exported.contains(**name))
-        .collect();
+    let missing: Vec<_> = CUDA.iter().filter(|name| !exported.contains(**name)).collect();
     assert_eq!(missing, Vec::<&&str>::new());
 }
 
@@ -109,10 +103,7 @@ fn exported_symbols(elf: &[u8]) -> BTreeSet<String> {
     const DYNSYM: u64 = 11;
     let (table, entry, number) = (word(elf, 0x28, 8), word(elf, 0x3a, 2), word(elf, 0x3c, 2));
     let header = |index: usize| table + index * entry;
-    let dynsym = (0..number)
-        .map(header)
-        .find(|at| as_u64(elf, at + 4, 4) == DYNSYM)
-        .unwrap();
+    let dynsym = (0..number).map(header).find(|at| as_u64(elf, at + 4, 4) == DYNSYM).unwrap();
     let strings = word(elf, header(word(elf, dynsym + 0x28, 4)) + 0x18, 8);
     let (start, size) = (word(elf, dynsym + 0x18, 8), word(elf, dynsym + 0x20, 8));
     (start..start + size)

@@ -9,6 +9,7 @@ const ADMISSION: Duration = Duration::from_secs(10);
 /// What is known, in a form that is easy to change.
 struct World {
     start: Instant,
+    asked: Instant,
     listed: Option<PodResources>,
     checkpoint: Option<Vec<Entry>>,
     clients: Clients,
@@ -18,8 +19,10 @@ struct World {
 impl World {
     /// The kubelet has answered, and nobody holds anything.
     fn new() -> Self {
+        let start = Instant::now();
         Self {
-            start: Instant::now(),
+            start,
+            asked: start,
             listed: Some(PodResources::new()),
             checkpoint: Some(Vec::new()),
             clients: Clients::default(),
@@ -65,7 +68,7 @@ impl World {
 
     fn after(&self, records: &[Record], seconds: u64) -> Outcome {
         let evidence = Evidence {
-            pod_resources: self.listed.as_ref(),
+            listing: self.listed.as_ref().map(|held| Listing { held, asked: self.asked }),
             checkpoint: self.checkpoint.as_deref(),
             clients: &self.clients,
             inventory: self.inventory.as_ref(),
@@ -89,6 +92,27 @@ fn a_share_that_nobody_holds_is_over_when_no_admission_can_be_under_way() {
     let outcome = world.after(&records, 10);
     assert_eq!(outcome.records, []);
     assert_eq!(outcome.ended, [records[0].share.clone()]);
+}
+
+#[test]
+fn a_share_that_the_kubelet_held_is_over_as_soon_as_it_lets_go() {
+    let mut world = World::new();
+    world.list("a", &[unit(0, 0)]);
+    let held = world.after(&[world.record(0)], 1).records;
+    assert_eq!(held[0].standing, Standing::Held);
+    world.listed = Some(PodResources::new());
+    assert_eq!(world.after(&held, 2).records, []);
+}
+
+#[test]
+fn an_answer_from_before_the_grant_says_nothing_about_the_share() {
+    let mut world = World::new();
+    world.list("former-owner", &[unit(0, 0)]);
+    let granted = Record { since: world.start + Duration::from_millis(1), ..world.record(0) };
+    let records = world.after(&[granted], 1).records;
+    assert_eq!(records[0].standing, Standing::Promised);
+    world.listed = Some(PodResources::new());
+    assert_eq!(world.after(&records, 2).records.len(), 1, "its pod is being admitted");
 }
 
 #[test]
