@@ -29,7 +29,7 @@ enum ConfigCommand {
 
 #[derive(Debug, clap::Args)]
 struct CheckArgs {
-    /// Configs in NVIDIA's format, or manifests of ConfigMaps with configs; `-` is standard input
+    /// Configs in NVIDIA's format, or `ConfigMap` manifests with configs; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Form of the answer

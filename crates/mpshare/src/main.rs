@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     args.logs.init();
     let result = match args.role {
-        Role::MpsControlDaemon(args) => mps_control_daemon::run(args),
+        Role::MpsControlDaemon(args) => mps_control_daemon::run(&args),
         Role::DevicePlugin(args) => device_plugin::run(args),
         Role::ConfigManager(args) => config_manager::run(args),
         Role::Config(args) => return config_check::run(args),

@@ -42,7 +42,7 @@ pub(crate) struct Args {
 }
 
 /// Supervises until SIGTERM or SIGINT.
-pub(crate) fn run(args: Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     let (events, received) = mpsc::channel();
     let stop = events.clone();
     let options = Options {
@@ -55,7 +55,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     for word in policy.unreadable() {
         tracing::warn!(word, "no Xid in the list of health checks, passed over");
     }
-    let ports = ports(&args);
+    let ports = ports(args);
     stop_on_signal(stop)?;
     mpshare_supervisor::run(options, ports, policy, (events, &received))
         .context("the supervisor can't work")

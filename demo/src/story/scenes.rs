@@ -1,10 +1,14 @@
 //! The scenes, in order. Each one looks at the world for what it claims.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
+use mpshare_api::GpuState;
+use mpshare_sim_state::SimProcess;
+use mpshare_testkit::fakekubelet::{Amounts, PodHandle};
 use mpshare_testkit::simnode::{NODE, Role};
 use rustix::process::Signal;
+use serde_json::Value;
 
 use super::{PATIENCE, Story};
 use crate::manifests;
@@ -16,10 +20,11 @@ type Details = Vec<String>;
 
 /// Plays all scenes; `false` when one wasn't seen: what follows builds on it.
 pub(super) async fn all(story: &mut Story, screen: &mut Screen) -> bool {
+    // The scenes borrow the story in turn, some of them for changes.
     macro_rules! scene {
         ($title:expr, $scene:expr) => {
             let start = Instant::now();
-            match $scene.await {
+            match $scene {
                 Ok(details) => screen.seen($title, details, start.elapsed()),
                 Err(error) => {
                     screen.missed($title, &format!("{error:#}"), start.elapsed());
@@ -30,26 +35,26 @@ pub(super) async fn all(story: &mut Story, screen: &mut Screen) -> bool {
     }
     screen.chapter("A node with two GPUs");
     scene!("the driver shows a T4 and a V100", cards(story));
-    scene!("the ConfigMap of the TKE document is applied", configs(story));
+    scene!("the ConfigMap of the TKE document is applied", configs(story).await);
     screen.chapter("Label mps-2x: every card is two units");
-    scene!("2 cards become 4 units of nvidia.com/gpu", two_each(story));
+    scene!("2 cards become 4 units of nvidia.com/gpu", two_each(story).await);
     screen.chapter("Pods share a card, and their shares hold");
-    scene!("two pods run on two cards, each on a half", inference_and_limits(story));
-    scene!("a greedy pod on the T4 gets out of memory at its half", greedy(story));
+    scene!("two pods run on two cards, each on a half", inference_and_limits(story).await);
+    scene!("a greedy pod on the T4 gets out of memory at its half", greedy(story).await);
     scene!("its neighbour on the T4 didn't notice", unharmed(story));
     screen.chapter("Label mps-4x, with all pods running");
-    scene!("nothing dies, and the counts follow", four_each(story));
-    scene!("a pod for 4x nodes gets a quarter of a card", quarter(story));
+    scene!("nothing dies, and the counts follow", four_each(story).await);
+    scene!("a pod for 4x nodes gets a quarter of a card", quarter(story).await);
     scene!("nvidia-smi shows servers and M+C clients", smi(story));
     screen.chapter("Our own processes die");
     for role in Role::ALL {
-        scene!(&format!("kill -9 of {role}: no client lost"), killed(story, role));
+        scene!(&format!("kill -9 of {role}: no client lost"), killed(story, role).await);
     }
-    scene!("the node still takes new pods", recovered(story));
+    scene!("a pod that ends gives its memory back, at today's size", recovered(story).await);
     true
 }
 
-async fn cards(story: &Story) -> Result<Details> {
+fn cards(story: &Story) -> Result<Details> {
     let lines = tool(story, "nvidia-smi", &["-L"])?;
     ensure!(lines.len() == 2, "nvidia-smi lists {} cards", lines.len());
     Ok(lines)
@@ -57,8 +62,8 @@ async fn cards(story: &Story) -> Result<Details> {
 
 async fn configs(story: &Story) -> Result<Details> {
     let map = manifests::apply(story.node.kube(), "tke/configmap.yaml").await?;
-    let keys: Vec<&str> =
-        map["data"].as_object().into_iter().flatten().map(|(k, _)| k.as_str()).collect();
+    let data = map.get("data").and_then(Value::as_object);
+    let keys: Vec<&str> = data.into_iter().flatten().map(|(key, _)| key.as_str()).collect();
     Ok(vec![format!("nvidia-device-plugin-configs: {}", keys.join(", "))])
 }
 
@@ -85,36 +90,46 @@ async fn inference_and_limits(story: &mut Story) -> Result<Details> {
     ] {
         manifests::apply(story.node.kube(), file).await?;
         let pod = story.running(name, "holding").await?;
-        let env = pod.env("cuda-app");
-        let get = |key: &str| env.get(key).cloned().unwrap_or_default();
-        details.push(format!(
-            "{name}: {} limit {} at {} %",
-            get("CUDA_VISIBLE_DEVICES").get(..12).unwrap_or_default(),
-            get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"),
-            get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
-        ));
+        let client = client(story, &pod)?;
+        let (card, limit) = (client.gpu.get(..12).unwrap_or_default(), client.limit_mib);
+        let limit = limit.with_context(|| format!("{name} has no limit"))?;
+        let percent = f64::from(client.percent_tenths) / 10.0;
+        details.push(format!("{name}: {card}, held to {limit} MiB and {percent} % by the driver"));
     }
+    details.push(
+        "mps-with-limits asks for 25 % of the threads and gets them; its plain-bytes memory limit \
+         is a form that the driver passes over, so its share holds it"
+            .to_owned(),
+    );
     Ok(details)
 }
 
-async fn greedy(story: &mut Story) -> Result<Details> {
-    manifests::apply(story.node.kube(), "demo/pod-greedy.yaml").await?;
-    let pod = story.running("greedy", "CUDA_ERROR_OUT_OF_MEMORY").await?;
+/// What the driver knows of a pod's process.
+fn client(story: &Story, pod: &PodHandle) -> Result<SimProcess> {
     let pids = pod.status().pids();
     let state = story.node.store().read()?;
-    let mut processes = state.processes.iter();
-    let used = processes
+    let mut processes = state.processes.into_iter();
+    processes
         .find(|process| pids.get("cuda-app") == Some(&process.id.pid.unsigned_abs()))
-        .map(|process| (process.used_mib, process.limit_mib))
-        .context("the greedy pod has no context")?;
-    let limit = used.1.context("the greedy pod has no limit")?;
-    ensure!(limit == 7680 && used.0 <= limit, "it has {used:?} MiB of 7680");
-    let log = pod.log("cuda-app");
-    let line = log.lines().find(|line| line.contains("OUT_OF_MEMORY")).unwrap_or_default();
-    Ok(vec![format!("greedy: {line}"), format!("{} of {limit} MiB in use", used.0)])
+        .with_context(|| format!("`{}` has no context", pod.spec().name))
 }
 
-async fn unharmed(story: &Story) -> Result<Details> {
+async fn greedy(story: &mut Story) -> Result<Details> {
+    let pod = start_greedy(story).await?;
+    let client = client(story, &pod)?;
+    let (used, limit) = (client.used_mib, client.limit_mib);
+    ensure!(limit == Some(7680) && used <= 7680, "it has {used} MiB, limit {limit:?}");
+    let log = pod.log("cuda-app");
+    let line = log.lines().find(|line| line.contains("OUT_OF_MEMORY")).unwrap_or_default();
+    Ok(vec![format!("greedy: {line}"), format!("{used} of 7680 MiB in use, context included")])
+}
+
+async fn start_greedy(story: &mut Story) -> Result<PodHandle> {
+    manifests::apply(story.node.kube(), "demo/pod-greedy.yaml").await?;
+    story.running("greedy", "CUDA_ERROR_OUT_OF_MEMORY").await
+}
+
+fn unharmed(story: &Story) -> Result<Details> {
     let pids = story.clients()?;
     let state = story.node.store().read()?;
     let healthy = |pid: &u32| {
@@ -152,7 +167,7 @@ async fn quarter(story: &mut Story) -> Result<Details> {
     Ok(vec![format!("mps-on-4x-node: limit {limit}, a quarter of the V100's 32768 MiB")])
 }
 
-async fn smi(story: &Story) -> Result<Details> {
+fn smi(story: &Story) -> Result<Details> {
     let lines = tool(story, "nvidia-smi", &[])?;
     let clients = lines.iter().filter(|line| line.contains("M+C")).count();
     ensure!(clients == story.pods.len(), "{clients} M+C rows for {} clients", story.pods.len());
@@ -162,24 +177,67 @@ async fn smi(story: &Story) -> Result<Details> {
 async fn killed(story: &mut Story, role: Role) -> Result<Details> {
     let before = story.clients()?;
     story.node.end_role(role, Signal::KILL)?;
+    let start = (Instant::now(), SystemTime::now());
     story.node.start_role(role)?;
-    let kubelet = story.node.kubelet();
-    kubelet.wait_allocatable("nvidia.com/gpu", 5, PATIENCE).await?;
+    let back = match role {
+        Role::DevicePlugin => registered_again(story, start.0).await?,
+        Role::Supervisor => reported_again(story, start.1).await?,
+        Role::ConfigManager => chosen_again(story).await?,
+    };
     ensure!(story.clients()? == before, "clients changed");
     let state = story.node.store().read()?;
     ensure!(state.processes.iter().all(|p| p.sticky_error.is_none()), "a client lost its server");
-    Ok(vec![format!("{} clients, the same PIDs", before.len())])
+    Ok(vec![format!("{} clients, the same PIDs; {back}", before.len())])
+}
+
+async fn registered_again(story: &Story, start: Instant) -> Result<String> {
+    let kubelet = story.node.kubelet();
+    let all = |amounts: &Amounts| amounts.allocatable == 5;
+    let list = kubelet.wait_list("nvidia.com/gpu", start, PATIENCE, all).await?;
+    let took = list.at.duration_since(start).as_millis();
+    Ok(format!("registered again, all units back after {took} ms"))
+}
+
+async fn reported_again(story: &Story, start: SystemTime) -> Result<String> {
+    let path = story.node.mps_root().status();
+    let is_new = || {
+        let written = std::fs::metadata(&path).and_then(|file| file.modified());
+        let gpus = story.node.status().map(|status| status.gpus).unwrap_or_default();
+        let is_ready = gpus.len() == 2 && gpus.iter().all(|gpu| gpu.state == GpuState::Ready);
+        is_ready && written.is_ok_and(|at| at > start)
+    };
+    story.wait_for("both daemons are adopted", is_new).await?;
+    Ok("both daemons adopted, their limits verified anew".to_owned())
+}
+
+/// A label that changes back at once: only a working process follows.
+async fn chosen_again(story: &Story) -> Result<String> {
+    for config in ["mps-2x", "mps-4x"] {
+        label(story, config).await?;
+        let is_chosen = || story.node.status().is_some_and(|status| status.config == config);
+        story.wait_for("the config follows the label", is_chosen).await?;
+    }
+    let kubelet = story.node.kubelet();
+    kubelet.wait_allocatable("nvidia.com/gpu", 5, PATIENCE).await?;
+    Ok("it follows the label again".to_owned())
 }
 
 async fn recovered(story: &mut Story) -> Result<Details> {
     story.node.kube().delete("pods", "default", "greedy").await?;
-    story.pods.retain(|pod| pod.spec().name != "greedy");
+    let place = story.pods.iter().position(|pod| pod.spec().name == "greedy");
+    let ended = story.pods.remove(place.context("no greedy pod")?);
+    ended.wait_gone(PATIENCE).await?;
     // Its half of the T4 becomes two quarters.
-    let kubelet = story.node.kubelet();
-    kubelet.wait_allocatable("nvidia.com/gpu", 6, PATIENCE).await?;
-    let violations = kubelet.violations();
+    story.node.kubelet().wait_allocatable("nvidia.com/gpu", 6, PATIENCE).await?;
+    let pod = start_greedy(story).await?;
+    let limit = client(story, &pod)?.limit_mib;
+    ensure!(limit == Some(3840), "its limit is {limit:?} MiB");
+    let violations = story.node.kubelet().violations();
     ensure!(violations.is_empty(), "a real kubelet would have suffered: {violations:?}");
-    Ok(vec!["greedy deleted: its half of the T4 is two free quarters now".to_owned()])
+    Ok(vec![
+        "greedy ended: its half of the T4 is two free quarters".to_owned(),
+        "greedy once more: held to 3840 MiB, a quarter".to_owned(),
+    ])
 }
 
 async fn label(story: &Story, config: &str) -> Result<()> {

@@ -60,10 +60,10 @@ impl RoleProcess {
     /// Sends a signal and reaps the process.
     pub(super) fn end(mut self, signal: Signal) -> io::Result<()> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid {
-            if let Err(error) = kill_process(pid, signal) {
-                tracing::debug!(%error, "process has ended already");
-            }
+        if let Some(pid) = pid
+            && let Err(error) = kill_process(pid, signal)
+        {
+            tracing::debug!(%error, "process has ended already");
         }
         self.child.wait().map(drop)
     }
