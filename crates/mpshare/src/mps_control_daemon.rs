@@ -12,7 +12,8 @@ use mpshare_core::VersionProfile;
 use mpshare_mps::{ControlDaemon, DaemonSite, Launcher, OwnSession, Proc, ProcessDaemon, Programs};
 use mpshare_nvml::{HealthTracker, ReopeningInventory, XidPolicy};
 use mpshare_supervisor::{Event, Options, Ports};
-use mpshare_telemetry::until_signal;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use tracing::info;
 
 use crate::options::RootOptions;
@@ -63,14 +64,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// The supervisor blocks on its channel; a thread of its own turns the signal into an event.
 fn stop_on_signal(stop: Sender<Event>) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let wait = move || match runtime.block_on(until_signal()) {
-        Ok(signal) => {
+    let mut signals = Signals::new([SIGTERM, SIGINT]).context("can't wait for signals")?;
+    let wait = move || {
+        if let Some(signal) = signals.forever().next() {
             info!(signal, "ending");
             // Nobody listens any more when the supervisor has just ended by itself.
             drop(stop.send(Event::Stop));
         }
-        Err(error) => tracing::error!(%error, "can't wait for signals"),
     };
     thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
     Ok(())
