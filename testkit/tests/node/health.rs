@@ -3,7 +3,7 @@
 use mpshare_api::GpuState;
 use mpshare_sim_state::{Health, ProcessKind, Xid};
 use mpshare_testkit::fakekubelet::pod;
-use mpshare_testkit::simnode::{Setup, SimNode};
+use mpshare_testkit::simnode::{Role, Setup, SimNode};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::scene::{GPU, PATIENCE, card, client, hold, ready, running, wait};
@@ -44,17 +44,25 @@ async fn the_xid_of_a_failing_program_takes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_card_keeps_its_place_while_it_is_away() {
-    let node = running(Setup::two_cards(), 2).await;
+async fn a_lost_card_keeps_its_place_also_for_a_new_supervisor() {
+    let mut node = running(Setup::two_cards(), 2).await;
     let pod = hold(&node, client("a", 1, "1Gi")).await;
+    let ids = node.kubelet().device_ids(GPU);
     node.store().update(|state| state.gpus[0].health = Health::Lost).unwrap();
     node.kubelet().wait_allocatable(GPU, 2, PATIENCE).await.unwrap();
-    // Past the next reading of the inventory, which doesn't list it any more.
+    // The driver doesn't list it any more.
+    node.end_role(Role::Supervisor, Signal::KILL).unwrap();
+    std::fs::remove_file(node.mps_root().path().join("supervisor.lock")).unwrap();
+    node.start_role(Role::Supervisor).unwrap();
+    wait("the new supervisor holds the lock", || {
+        node.mps_root().path().join("supervisor.lock").exists()
+    })
+    .await;
+    ready(&node, 1).await;
     card(&node, 0, "absent", |card| card.state == GpuState::Absent).await;
-    let ids = pod.devices("c", GPU);
-    tokio::time::sleep(std::time::Duration::from_secs(11)).await;
-    assert_eq!(node.status().unwrap().gpus.len(), 2);
-    assert_eq!(pod.devices("c", GPU), ids);
+    let listed: Vec<String> = node.kubelet().device_ids(GPU).into_keys().collect();
+    assert_eq!(listed, ids.into_keys().collect::<Vec<_>>());
+    assert_eq!(node.kubelet().allocated(GPU), pod.devices("c", GPU));
     assert_eq!(node.kubelet().violations(), []);
 }
 
@@ -107,7 +115,7 @@ async fn a_card_that_an_outsider_holds_says_who() {
     })
     .await;
     crate::scene::write_config(&node, 2);
-    node.start_role(mpshare_testkit::simnode::Role::Supervisor).unwrap();
+    node.start_role(Role::Supervisor).unwrap();
     let is_told = |card: &mpshare_api::GpuStatus| {
         card.reason.as_ref().is_some_and(|reason| reason.code == "CardInUse")
     };

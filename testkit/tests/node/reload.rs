@@ -99,8 +99,11 @@ async fn whatever_order_the_processes_start_in_the_node_comes_up() {
     label(&node, 2).await;
     for order in orders {
         for role in order.map(|index| Role::ALL[index]) {
+            let before = std::fs::read_to_string(node.log(role)).unwrap_or_default().len();
             node.start_role(role).unwrap();
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            let has_started =
+                || std::fs::read_to_string(node.log(role)).is_ok_and(|log| log.len() > before);
+            wait("the process has begun to work", has_started).await;
         }
         node.kubelet().wait_allocatable(GPU, 4, PATIENCE).await.unwrap();
         for role in Role::ALL {
