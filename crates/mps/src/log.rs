@@ -81,11 +81,14 @@ pub fn parse_line(line: &str) -> Option<LogLine<'_>> {
     Some(LogLine { time, role, pid: pid.parse().ok().and_then(Pid::new)?, text: text.trim() })
 }
 
-/// The latest limits that a server wrote into `server.log`.
+/// The latest limits that a server wrote into `server.log`, since its own start: an earlier one may
+/// have had its process id.
 pub fn server_limits(log: &str, server: Pid) -> LoggedLimits {
     let mut limits = LoggedLimits::default();
     for line in of(log, server) {
-        if let Some(bytes) = line
+        if line == "Startup" {
+            limits = LoggedLimits::default();
+        } else if let Some(bytes) = line
             .strip_prefix("Device pinned memory limit for device 0 set to 0x")
             .and_then(|rest| rest.strip_suffix(" bytes"))
         {

@@ -48,6 +48,12 @@ fn the_latest_limit_counts() {
 }
 
 #[test]
+fn what_an_earlier_server_with_the_same_id_wrote_does_not_count() {
+    let log = format!("{SERVER_LOG}[2026-11-30 06:00:00.000 Other  9001] Startup\n");
+    assert_eq!(server_limits(&log, pid(9001)), LoggedLimits::default());
+}
+
+#[test]
 fn the_latest_failure_is_told_in_the_servers_words() {
     assert_eq!(server_failure(SERVER_LOG), None);
     let log = format!(
