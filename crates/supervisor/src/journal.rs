@@ -13,11 +13,14 @@ use mpshare_core::GpuUuid;
 use mpshare_nvml::ComputeMode;
 use tracing::warn;
 
+/// Names of modes by UUID of the card.
+type Modes = BTreeMap<String, String>;
+
 /// The journal of a node; shared by the workers of its cards.
 #[derive(Debug)]
 pub(crate) struct ModeJournal {
     path: PathBuf,
-    modes: Mutex<BTreeMap<String, String>>,
+    modes: Mutex<Modes>,
 }
 
 impl ModeJournal {
@@ -42,18 +45,27 @@ impl ModeJournal {
         if modes.contains_key(gpu.as_str()) {
             return Ok(());
         }
-        modes.insert(gpu.to_string(), mode.to_string());
-        write_document(&self.path, &*modes)
+        let mut next = modes.clone();
+        next.insert(gpu.to_string(), mode.to_string());
+        self.replace(&mut modes, next)
     }
 
     /// Forgets a mode that has been restored.
     pub(crate) fn forget(&self, gpu: &GpuUuid) -> Result<(), DocumentError> {
         let mut modes = self.lock();
-        modes.remove(gpu.as_str());
-        write_document(&self.path, &*modes)
+        let mut next = modes.clone();
+        next.remove(gpu.as_str());
+        self.replace(&mut modes, next)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
+    /// What isn't on the disk counts as not remembered, so that it is tried again.
+    fn replace(&self, modes: &mut Modes, next: Modes) -> Result<(), DocumentError> {
+        write_document(&self.path, &next)?;
+        *modes = next;
+        Ok(())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Modes> {
         // A panic while it was held can't leave a map half-changed.
         self.modes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -83,6 +95,20 @@ mod tests {
         assert_eq!(successor.former(&gpu), Some(ComputeMode::Default));
         successor.forget(&gpu).unwrap();
         assert_eq!(ModeJournal::open(path).former(&gpu), None);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_mode_that_did_not_reach_the_disk_is_not_remembered() {
+        let dir = std::env::temp_dir().join(format!("mpshare-no-disk-{}", std::process::id()));
+        let path = dir.join("compute-modes.json");
+        let gpu: GpuUuid = "GPU-ab".parse().unwrap();
+        let journal = ModeJournal::open(path.clone());
+        assert!(journal.remember(&gpu, ComputeMode::Default).is_err());
+        assert_eq!(journal.former(&gpu), None);
+        std::fs::create_dir_all(&dir).unwrap();
+        journal.remember(&gpu, ComputeMode::Default).unwrap();
+        assert_eq!(ModeJournal::open(path).former(&gpu), Some(ComputeMode::Default));
         std::fs::remove_dir_all(dir).unwrap();
     }
 }
