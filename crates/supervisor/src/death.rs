@@ -43,10 +43,18 @@ impl DeathWatch {
         Ok(Self { orders, bell })
     }
 
-    /// Sends [`Command::Died`] to the worker when the process ends.
+    /// Sends [`Command::Died`] to the worker when the process ends, at once if it has.
     pub(crate) fn tell(&self, pid: i32, worker: Sender<Command>) -> io::Result<()> {
         let process = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
-        let handle = pidfd_open(process, PidfdFlags::empty())?;
+        let handle = match pidfd_open(process, PidfdFlags::empty()) {
+            Ok(handle) => handle,
+            Err(Errno::SRCH) => {
+                // A worker that is gone has nobody to tell.
+                drop(worker.send(Command::Died(pid)));
+                return Ok(());
+            }
+            Err(errno) => return Err(errno.into()),
+        };
         let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
         self.orders.send(Order { pid, handle, worker }).map_err(gone)?;
         write(&self.bell, &1_u64.to_ne_bytes())?;
@@ -117,5 +125,15 @@ mod tests {
         assert_eq!(told.recv_timeout(deadline), Ok(Command::Died(pid(&first))));
         first.wait().unwrap();
         second.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_is_gone_already_is_told_at_once() {
+        let mut child = Program::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let (tell, told) = mpsc::channel();
+        DeathWatch::start().unwrap().tell(pid, tell).unwrap();
+        assert_eq!(told.try_recv(), Ok(Command::Died(pid)));
     }
 }

@@ -3,13 +3,14 @@
 //! Watches the directory, not the files: every writer replaces its file by rename. The directory
 //! may be removed and made again; then the watch is set up anew.
 
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
 
-use inotify::{Inotify, WatchMask};
+use inotify::{EventMask, Inotify, WatchMask};
 use mpshare_api::MpsRoot;
 use tracing::warn;
 
@@ -55,14 +56,41 @@ fn watch_once(path: &PathBuf, events: &Sender<Event>) -> std::io::Result<()> {
     loop {
         let mut is_relevant = false;
         for event in inotify.read_events_blocking(&mut buffer)? {
-            if event.mask.contains(inotify::EventMask::IGNORED) {
+            // Removed, or moved away: what comes to its place isn't watched yet.
+            if event.mask.intersects(EventMask::IGNORED | EventMask::MOVE_SELF) {
                 return Err(ErrorKind::NotFound.into());
             }
+            let is_input = |name: &OsStr| name == "config.yaml" || name == "allocations.json";
+            // An overflow may have swallowed anything.
             is_relevant |=
-                event.name.is_some_and(|name| name == "config.yaml" || name == "allocations.json");
+                event.mask.contains(EventMask::Q_OVERFLOW) || event.name.is_some_and(is_input);
         }
         if is_relevant && events.send(Event::FilesChanged).is_err() {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_takes_the_place_of_the_watched_one_is_watched() {
+        let path = std::env::temp_dir().join(format!("mpshare-watch-{}", std::process::id()));
+        let moved = path.with_extension("moved");
+        let (tell, told) = mpsc::channel();
+        watch_files(&MpsRoot::new(&path), tell).unwrap();
+        let next = || told.recv_timeout(Duration::from_secs(10));
+        assert!(matches!(next(), Ok(Event::FilesChanged)), "the watch is there");
+        std::fs::rename(&path, &moved).unwrap();
+        assert!(matches!(next(), Ok(Event::FilesChanged)), "the watch has ended");
+        assert!(matches!(next(), Ok(Event::FilesChanged)), "a new watch is there");
+        std::fs::write(path.join("config.yaml"), "").unwrap();
+        assert!(matches!(next(), Ok(Event::FilesChanged)), "it tells of the file");
+        std::fs::remove_dir_all(path).unwrap();
+        std::fs::remove_dir_all(moved).unwrap();
     }
 }
