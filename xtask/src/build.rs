@@ -15,9 +15,11 @@ pub(crate) enum Profile {
     Release,
 }
 
-/// Product and simulator programs and libraries; tests and demo start them as processes.
-const PROGRAMS: [&str; 6] = [
-    "mpshare",
+/// What users run.
+const PRODUCT: [&str; 1] = ["mpshare"];
+
+/// Programs and libraries of the simulator; tests and demo start them as processes.
+const SIMULATOR: [&str; 5] = [
     "mpshare-sim-mps",
     "mpshare-sim-tools",
     "mpshare-sim-nvml",
@@ -27,20 +29,28 @@ const PROGRAMS: [&str; 6] = [
 
 /// Builds all programs and returns the directory where they are.
 pub(crate) fn programs(profile: Profile) -> Result<PathBuf> {
+    match profile {
+        Profile::Dev => {
+            build(&[&PRODUCT[..], &SIMULATOR[..]].concat(), &[])?;
+            Ok(target_dir().join("debug"))
+        }
+        // In two steps: in one, the product would get the features of its dependencies that only
+        // the simulator wants, and be measured with code that users don't have.
+        Profile::Release => {
+            build(&PRODUCT, &["--release"])?;
+            build(&SIMULATOR, &["--release"])?;
+            Ok(target_dir().join("release"))
+        }
+    }
+}
+
+fn build(packages: &[&str], arguments: &[&str]) -> Result<()> {
     let mut cargo = cargo();
-    cargo.arg("build");
-    for package in PROGRAMS {
+    cargo.arg("build").args(arguments);
+    for package in packages {
         cargo.args(["--package", package]);
     }
-    let folder = match profile {
-        Profile::Dev => "debug",
-        Profile::Release => {
-            cargo.arg("--release");
-            "release"
-        }
-    };
-    run(&mut cargo)?;
-    Ok(target_dir().join(folder))
+    run(&mut cargo)
 }
 
 /// The cargo that runs this task.

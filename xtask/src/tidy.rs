@@ -17,7 +17,7 @@ const MAX_LINES: usize = 500;
 const ARROWS: [(&str, &[&str]); 10] = [
     ("mpshare-core", &[]),
     ("mpshare-api", &["mpshare-core"]),
-    ("mpshare-kubelet", &[]),
+    ("mpshare-kubelet", &["mpshare-api"]),
     ("mpshare-nvml", &["mpshare-core"]),
     ("mpshare-mps", &["mpshare-core", "mpshare-api"]),
     ("mpshare-telemetry", &[]),
