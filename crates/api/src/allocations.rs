@@ -49,6 +49,14 @@ pub enum AllocationMode {
     Exclusive,
 }
 
+impl crate::Versioned for Allocations {
+    const VERSION: u32 = Self::VERSION;
+
+    fn version(&self) -> u32 {
+        self.version
+    }
+}
+
 impl Allocations {
     /// The format that this program writes.
     pub const VERSION: u32 = 1;

@@ -18,6 +18,14 @@ pub struct ChosenConfig {
     pub text: String,
 }
 
+impl crate::Versioned for ChosenConfig {
+    const VERSION: u32 = Self::VERSION;
+
+    fn version(&self) -> u32 {
+        self.version
+    }
+}
+
 impl ChosenConfig {
     /// The format that this program writes.
     pub const VERSION: u32 = 1;

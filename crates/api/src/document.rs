@@ -1,15 +1,31 @@
 //! Reading and writing the JSON documents that processes of a node share.
 //!
 //! A write goes to a temporary file in the same directory, is synced, and replaces the old file by
-//! rename: a writer that is killed at any point, or a full disk, leaves the old document.
+//! rename: a writer that is killed at any point, or a full disk, leaves the old document. A read
+//! takes a bounded amount of memory and never waits, whatever lies at the path: its callers answer
+//! the kubelet on the same thread.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
+
+/// More than any document of a node: 16 cards with 60 shares each take less than 1 MiB.
+const MAX_BYTES: u64 = 16 * 1024 * 1024;
+
+/// A document that says of which form it is.
+pub trait Versioned: DeserializeOwned {
+    /// The form that this program knows.
+    const VERSION: u32;
+
+    /// The form that the document claims.
+    fn version(&self) -> u32;
+}
 
 /// Why a shared document couldn't be used.
 #[derive(Debug, Error)]
@@ -30,11 +46,33 @@ pub enum DocumentError {
         /// The cause.
         source: serde_json::Error,
     },
+    /// Another release wrote it; it counts as absent.
+    #[error("document `{path}` has version {found}, not {known}")]
+    OtherVersion {
+        /// The file.
+        path: PathBuf,
+        /// What it claims.
+        found: u32,
+        /// What is known here.
+        known: u32,
+    },
+}
+
+/// Reads a document of the version that is known here; `None` where there is no file.
+pub fn read_versioned<T: Versioned>(path: &Path) -> Result<Option<T>, DocumentError> {
+    let document = read_document::<T>(path)?;
+    match document.as_ref().map(T::version).filter(|found| *found != T::VERSION) {
+        None => Ok(document),
+        Some(found) => {
+            let path = path.to_owned();
+            Err(DocumentError::OtherVersion { path, found, known: T::VERSION })
+        }
+    }
 }
 
 /// Reads a document; `None` where there is no file.
 pub fn read_document<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, DocumentError> {
-    let text = match fs::read(path) {
+    let text = match read_file(path, MAX_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => {
@@ -43,6 +81,51 @@ pub fn read_document<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Docu
     };
     let document = serde_json::from_slice(&text);
     document.map(Some).map_err(|source| DocumentError::Damaged { path: path.to_owned(), source })
+}
+
+/// Reads a regular file of at most `limit` bytes.
+///
+/// Anything else at `path` is an error, as is a larger file: nobody is waited for at the other
+/// end of a FIFO, and no memory is taken for what can't be a document.
+pub fn read_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut content = Vec::new();
+    // One byte more than allowed tells a file that is too large from one that just fits.
+    let length = file.take(limit.saturating_add(1)).read_to_end(&mut content)?;
+    if u64::try_from(length).is_ok_and(|length| length <= limit) {
+        return Ok(content);
+    }
+    Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {limit} bytes")))
+}
+
+/// Tells a file from what lies in its place later: its writer sees that somebody else removed,
+/// replaced or changed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileStamp {
+    file: (u64, u64),
+    size: u64,
+    changed: (i64, i64),
+}
+
+impl FileStamp {
+    /// What is at `path` now, following no link; `None` where nothing is.
+    pub fn of(path: &Path) -> Option<Self> {
+        fs::symlink_metadata(path).ok().map(|meta| Self::from(&meta))
+    }
+}
+
+impl From<&Metadata> for FileStamp {
+    fn from(meta: &Metadata) -> Self {
+        Self {
+            file: (meta.dev(), meta.ino()),
+            size: meta.size(),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
 }
 
 /// Replaces a document.
@@ -88,6 +171,34 @@ mod tests {
         fs::write(&path, "{ tru").unwrap();
         let error = read_document::<u32>(&path).unwrap_err();
         assert!(matches!(&error, DocumentError::Damaged { path: named, .. } if *named == path));
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_regular_file_of_a_sensible_size_is_an_error_and_is_not_waited_for() {
+        let dir = scratch("odd");
+        let fifo = dir.join("fifo");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+        assert!(matches!(read_document::<u32>(&fifo), Err(DocumentError::Io { .. })));
+        assert!(read_file(&dir, 10).is_err());
+        assert!(read_file(Path::new("/dev/zero"), 10).is_err());
+        let file = dir.join("file");
+        fs::write(&file, "0123456789").unwrap();
+        assert_eq!(read_file(&file, 10).unwrap(), b"0123456789");
+        assert_eq!(read_file(&file, 9).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_stamp_tells_a_replaced_or_changed_file() {
+        let dir = scratch("stamp");
+        let path = dir.join("status.json");
+        assert_eq!(FileStamp::of(&path), None);
+        write_document(&path, &1).unwrap();
+        let first = FileStamp::of(&path);
+        assert_eq!(FileStamp::of(&path), first);
+        write_document(&path, &2).unwrap();
+        assert_ne!(FileStamp::of(&path), first);
         fs::remove_dir_all(dir).unwrap();
     }
 

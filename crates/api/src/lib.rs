@@ -15,6 +15,8 @@ pub mod status;
 
 pub use allocations::{AllocationRecord, Allocations};
 pub use chosen::ChosenConfig;
-pub use document::{DocumentError, read_document, write_document};
+pub use document::{
+    DocumentError, FileStamp, Versioned, read_document, read_file, read_versioned, write_document,
+};
 pub use layout::{GpuPaths, MpsRoot};
 pub use status::{GpuState, GpuStatus, NodeStatus, SharedMemory};

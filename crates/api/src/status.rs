@@ -27,6 +27,14 @@ pub struct NodeStatus {
     pub reasons: Vec<ReasonText>,
 }
 
+impl crate::Versioned for NodeStatus {
+    const VERSION: u32 = Self::VERSION;
+
+    fn version(&self) -> u32 {
+        self.version
+    }
+}
+
 impl NodeStatus {
     /// The format that this program writes.
     pub const VERSION: u32 = 1;

@@ -4,19 +4,23 @@
 //!
 //! It is another program's private file: it may be absent, older than the truth (freed pods
 //! aren't written at once) or of another shape. Its checksum covers a dump that only Go can
-//! make, so it isn't verified. Every surprise is an error value; nothing here writes.
+//! make, so it isn't verified. Every surprise is a value; nothing here writes.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use mpshare_api::read_file;
 use prost::Message;
 
 use crate::device_plugin::ContainerAllocateResponse;
 
 /// File name of the checkpoint in the device plugin directory.
 pub const FILE_NAME: &str = "kubelet_internal_checkpoint";
+
+/// A node with thousands of containers stays far below.
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
 /// What the kubelet noted about one container and one resource.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,8 +33,9 @@ pub struct Entry {
     pub resource: String,
     /// Device ids that the container holds.
     pub device_ids: BTreeSet<String>,
-    /// The plugin's reply to `Allocate`.
-    pub reply: ContainerAllocateResponse,
+    /// The plugin's reply to `Allocate`; `None` where it can't be decoded. It may be another
+    /// plugin's, and who holds what is known without it.
+    pub reply: Option<ContainerAllocateResponse>,
 }
 
 /// The checkpoint couldn't be used.
@@ -47,32 +52,12 @@ pub enum CheckpointError {
     /// It isn't the JSON that kubelets write.
     #[error("the kubelet checkpoint has an unknown shape")]
     Shape(#[source] serde_json::Error),
-    /// A reply isn't base64.
-    #[error("the reply for container `{container}` of pod `{pod_uid}` is not base64")]
-    Base64 {
-        /// UID of the pod.
-        pod_uid: String,
-        /// Name of the container.
-        container: String,
-        /// What is wrong with it.
-        source: base64::DecodeError,
-    },
-    /// A reply isn't a `ContainerAllocateResponse`.
-    #[error("the reply for container `{container}` of pod `{pod_uid}` cannot be decoded")]
-    Reply {
-        /// UID of the pod.
-        pod_uid: String,
-        /// Name of the container.
-        container: String,
-        /// What is wrong with it.
-        source: prost::DecodeError,
-    },
 }
 
 /// Reads the checkpoint in the device plugin directory `directory`.
 pub fn read(directory: &Path) -> Result<Vec<Entry>, CheckpointError> {
     let path = directory.join(FILE_NAME);
-    match std::fs::read(&path) {
+    match read_file(&path, MAX_BYTES) {
         Ok(json) => parse(&json),
         Err(source) => Err(CheckpointError::Read { path, source }),
     }
@@ -82,45 +67,23 @@ pub fn read(directory: &Path) -> Result<Vec<Entry>, CheckpointError> {
 pub fn parse(json: &[u8]) -> Result<Vec<Entry>, CheckpointError> {
     let file: wire::File = serde_json::from_slice(json).map_err(CheckpointError::Shape)?;
     let entries = file.data.pod_device_entries.unwrap_or_default();
-    entries.into_iter().map(entry).collect()
+    Ok(entries.into_iter().map(entry).collect())
 }
 
-fn entry(wire: wire::Entry) -> Result<Entry, CheckpointError> {
-    let reply = match reply(&wire.alloc_resp.unwrap_or_default()) {
-        Ok(reply) => reply,
-        Err(ReplyError::Base64(source)) => {
-            return Err(CheckpointError::Base64 {
-                pod_uid: wire.pod_uid,
-                container: wire.container_name,
-                source,
-            });
-        }
-        Err(ReplyError::Proto(source)) => {
-            return Err(CheckpointError::Reply {
-                pod_uid: wire.pod_uid,
-                container: wire.container_name,
-                source,
-            });
-        }
-    };
+fn entry(wire: wire::Entry) -> Entry {
     let by_numa_node = wire.device_ids.unwrap_or_default();
-    Ok(Entry {
+    Entry {
         pod_uid: wire.pod_uid,
         container: wire.container_name,
         resource: wire.resource_name,
         device_ids: by_numa_node.into_values().flatten().flatten().collect(),
-        reply,
-    })
+        reply: reply(&wire.alloc_resp.unwrap_or_default()),
+    }
 }
 
-enum ReplyError {
-    Base64(base64::DecodeError),
-    Proto(prost::DecodeError),
-}
-
-fn reply(base64: &str) -> Result<ContainerAllocateResponse, ReplyError> {
-    let bytes = STANDARD.decode(base64).map_err(ReplyError::Base64)?;
-    ContainerAllocateResponse::decode(bytes.as_slice()).map_err(ReplyError::Proto)
+fn reply(base64: &str) -> Option<ContainerAllocateResponse> {
+    let bytes = STANDARD.decode(base64).ok()?;
+    ContainerAllocateResponse::decode(bytes.as_slice()).ok()
 }
 
 mod wire {

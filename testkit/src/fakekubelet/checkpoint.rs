@@ -74,7 +74,8 @@ pub(super) fn read(directory: &Path, now: Instant) -> Devices {
     match checkpoint::read(directory) {
         Ok(entries) => {
             for entry in entries {
-                let holding = Holding { ids: entry.device_ids, reply: entry.reply };
+                let reply = entry.reply.unwrap_or_default();
+                let holding = Holding { ids: entry.device_ids, reply };
                 devices.hold(&entry.pod_uid, &entry.container, &entry.resource, holding);
             }
         }

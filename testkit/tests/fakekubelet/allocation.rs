@@ -148,7 +148,7 @@ async fn the_checkpoint_has_what_was_allocated_and_keeps_freed_pods() {
     assert_eq!(entries.len(), 1);
     assert_eq!(entries[0].pod_uid, pod.uid());
     assert_eq!(entries[0].device_ids, ids(&["a"]));
-    assert_eq!(entries[0].reply.envs["SHARE"], "1");
+    assert_eq!(entries[0].reply.as_ref().unwrap().envs["SHARE"], "1");
 }
 
 #[tokio::test]

@@ -70,7 +70,7 @@ pub(super) fn share_of(
     inventory: Option<&Inventory>,
 ) -> Option<LiveShare> {
     let gpu = ids.first()?.gpu().clone();
-    let envs = &entry.reply.envs;
+    let envs = &entry.reply.as_ref()?.envs;
     let is_whole = ids.iter().all(|id| *id == DeviceId::whole(gpu.clone()));
     let (mode, share) = if let Some(limit) = envs.get(ENV_MEMORY_LIMIT) {
         (Mode::Mps, limits(limit, envs.get(ENV_THREAD_PERCENTAGE)?, entry, ids)?)

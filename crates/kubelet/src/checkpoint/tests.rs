@@ -23,7 +23,7 @@ fn an_entry_has_ids_of_all_numa_nodes_and_the_reply() {
     assert_eq!(entry.container, "c");
     assert_eq!(entry.resource, "nvidia.com/gpu");
     assert_eq!(entry.device_ids, BTreeSet::from(["d0".into(), "d1".into()]));
-    assert_eq!(entry.reply.envs["A"], "1");
+    assert_eq!(entry.reply.as_ref().unwrap().envs["A"], "1");
     assert_eq!(entries.len(), 1);
 }
 
@@ -38,7 +38,7 @@ fn nulls_that_go_writes_are_empty() {
     let json = br#"{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"c","ResourceName":"r","DeviceIDs":{"0":null},"AllocResp":null}]}}"#;
     let entries = parse(json).unwrap();
     assert!(entries[0].device_ids.is_empty());
-    assert!(entries[0].reply.envs.is_empty());
+    assert!(entries[0].reply.as_ref().unwrap().envs.is_empty());
 }
 
 #[test]
@@ -50,8 +50,15 @@ fn damage_is_an_error_value() {
     check("", "unknown shape");
     check("[]", "unknown shape");
     check(r#"{"Data":{"PodDeviceEntries":[{}]}}"#, "unknown shape");
-    check(&file("%"), "not base64");
-    check(&file("Cv8="), "cannot be decoded");
+}
+
+#[test]
+fn a_reply_that_cannot_be_decoded_costs_nobody_their_ids() {
+    for reply in ["%", "Cv8="] {
+        let entries = parse(file(reply).as_bytes()).unwrap();
+        assert_eq!(entries[0].reply, None, "{reply}");
+        assert_eq!(entries[0].device_ids.len(), 2);
+    }
 }
 
 #[test]
