@@ -16,7 +16,7 @@ use kube::runtime::utils::ResetTimerBackoff;
 use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client};
 use mpshare_api::config::MAX_BYTES;
-use mpshare_api::{ChosenConfig, MpsRoot, NodeStatus, read_document};
+use mpshare_api::{ChosenConfig, MpsRoot, NodeStatus, read_document, read_file};
 use serde::de::DeserializeOwned;
 
 use crate::backoff::Doubling;
@@ -118,13 +118,10 @@ fn read_configs(directory: &Path) -> Option<BTreeMap<String, String>> {
     Some(configs.collect())
 }
 
-/// Reads at most one byte more than is accepted, so that the size is refused by its number.
+/// The text of a config that isn't larger than any that is accepted.
 fn read_text(path: &Path) -> io::Result<String> {
-    use std::io::Read as _;
-    let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
-    let mut text = String::new();
-    std::fs::File::open(path)?.take(limit).read_to_string(&mut text)?;
-    Ok(text)
+    let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
+    String::from_utf8(read_file(path, limit)?).map_err(io::Error::other)
 }
 
 /// The supervisor's report, and what stands in `config.yaml`.

@@ -2,10 +2,10 @@
 //! lock on `control_lock` for as long as it exists (facts/mps.md 1.1). Its socket and its pid
 //! file outlive it.
 
-use std::fs::File;
-use std::io;
 use std::path::Path;
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 
 /// What the lock says.
@@ -21,9 +21,11 @@ pub(crate) enum DaemonLife {
 
 /// Looks at the lock in a pipe directory.
 pub(crate) fn daemon_life(pipe_directory: &Path) -> DaemonLife {
-    let file = match File::open(pipe_directory.join("control_lock")) {
+    // What isn't a file mustn't hold up an answer to the kubelet.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(pipe_directory.join("control_lock"), flags, Mode::empty()) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return DaemonLife::Dead,
+        Err(Errno::NOENT) => return DaemonLife::Dead,
         Err(_) => return DaemonLife::Unknown,
     };
     let whole_file = Flock::from(FlockType::WriteLock);

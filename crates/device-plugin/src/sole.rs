@@ -38,7 +38,8 @@ pub(crate) async fn turn(root: &MpsRoot) -> Option<File> {
 
 fn try_lock(root: &MpsRoot) -> io::Result<File> {
     std::fs::create_dir_all(root.path())?;
-    let options = File::options().write(true).create(true).truncate(false).clone();
+    // For reading too: a FIFO in its place would wait for a reader otherwise.
+    let options = File::options().read(true).write(true).create(true).truncate(false).clone();
     let file = options.open(root.device_plugin_lock())?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(file)

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use mpshare_api::{AllocationRecord, Allocations, DocumentError, read_document, write_document};
+use mpshare_api::{AllocationRecord, Allocations, DocumentError, read_versioned, write_document};
 use mpshare_core::{Grant, LiveShare};
 
 use super::{Clients, Record, granted};
@@ -48,16 +48,16 @@ impl fmt::Display for Origin {
 impl Ledger {
     /// Takes over what a former process recorded.
     pub(crate) fn load(path: PathBuf, now: Instant) -> (Self, Origin) {
-        let (document, origin) = match read_document::<Allocations>(&path) {
+        let (document, origin) = match read_versioned::<Allocations>(&path) {
             Ok(Some(document)) => (document, Origin::File),
             Ok(None) => (Allocations::default(), Origin::Nothing),
             Err(error) => (Allocations::default(), Origin::Damaged(error)),
         };
         let records = document.records.into_iter();
         let ledger = Self {
-            path,
             records: records.filter_map(|wire| from_wire(wire, now)).collect(),
             file: FileState::Current,
+            path,
         };
         (ledger, origin)
     }
@@ -97,10 +97,11 @@ impl Ledger {
         self.keep_file()
     }
 
-    /// Writes the file where it is behind, or gone.
+    /// Writes the file where it is behind, gone or damaged: the supervisor, too, takes the sizes of
+    /// live shares from it.
     pub(crate) fn keep_file(&mut self) -> Result<(), DocumentError> {
-        let is_lost = !self.records.is_empty() && !self.path.exists();
-        if self.file == FileState::Current && !is_lost {
+        let is_lost = || !matches!(read_versioned::<Allocations>(&self.path), Ok(Some(_)));
+        if self.file == FileState::Current && (self.records.is_empty() || !is_lost()) {
             return Ok(());
         }
         self.file = FileState::Behind;
@@ -165,13 +166,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_deleted_comes_back() {
+    fn a_file_that_was_deleted_or_damaged_comes_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("allocations.json");
         let (mut ledger, _) = Ledger::load(path.clone(), Instant::now());
         let grant = one_unit(&ledger, 0);
         ledger.commit(&grant, &Clients::default(), Instant::now()).unwrap();
         fs::remove_file(&path).unwrap();
+        ledger.keep_file().unwrap();
+        assert_eq!(Ledger::load(path.clone(), Instant::now()).0.live(), grant.live);
+        fs::write(&path, "{\"version\": 1, \"rec").unwrap();
         ledger.keep_file().unwrap();
         assert_eq!(Ledger::load(path, Instant::now()).0.live(), grant.live);
     }

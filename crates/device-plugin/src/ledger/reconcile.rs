@@ -3,7 +3,8 @@
 //!
 //! Two sources, because each lacks something: the pod resources API never lists the ids of
 //! regular init containers (facts/kubernetes.md 3), and the checkpoint keeps those of ended pods
-//! until its next write (1.8). A share is over when both lack it.
+//! until its next write (1.8). A share is over when both lack it. While the checkpoint can't be
+//! read, only a share that the API has listed before can be told to be over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -83,8 +84,10 @@ fn is_over(record: &Record, evidence: &Evidence<'_>, now: Instant) -> bool {
     let is_in_checkpoint = holders(record, evidence).next().is_some();
     let pods = record.former_pods.iter().chain(&record.pod_uid);
     let has_processes = pods.into_iter().any(|uid| evidence.clients.has(&record.share, uid));
-    let is_promised = record.standing == Standing::Promised && age < evidence.admission;
-    !is_promised && !is_listed && !is_in_checkpoint && !has_processes
+    // What was never listed may be on its way into a pod, or an init container's.
+    let may_be_unseen = record.standing == Standing::Promised
+        && (age < evidence.admission || evidence.checkpoint.is_none());
+    !may_be_unseen && !is_listed && !is_in_checkpoint && !has_processes
 }
 
 /// Whether the pod resources API names one of a record's ids.

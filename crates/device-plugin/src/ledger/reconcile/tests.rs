@@ -48,10 +48,10 @@ impl World {
             container: "main".into(),
             resource: "nvidia.com/gpu".into(),
             device_ids: ids.iter().map(ToString::to_string).collect(),
-            reply: ContainerAllocateResponse {
+            reply: Some(ContainerAllocateResponse {
                 envs: envs.collect(),
                 ..ContainerAllocateResponse::default()
-            },
+            }),
         });
     }
 
@@ -136,10 +136,20 @@ fn without_an_answer_of_the_kubelet_no_share_is_over() {
 }
 
 #[test]
-fn an_unreadable_checkpoint_leaves_the_word_to_the_pod_resources_api() {
+fn without_the_checkpoint_a_share_that_was_never_listed_may_be_an_init_container_s() {
     let mut world = World::new();
     world.checkpoint = None;
-    assert_eq!(world.after(&[world.record(0)], 10).records.len(), 0);
+    assert_eq!(world.after(&[world.record(0)], 1000).records.len(), 1);
+}
+
+#[test]
+fn without_the_checkpoint_the_pod_resources_api_ends_what_it_has_listed() {
+    let mut world = World::new();
+    world.checkpoint = None;
+    world.list("a", &[unit(0, 0)]);
+    let held = world.after(&[world.record(0)], 1).records;
+    world.listed = Some(PodResources::new());
+    assert_eq!(world.after(&held, 2).records, []);
 }
 
 #[test]
@@ -225,14 +235,18 @@ fn a_whole_card_is_known_by_its_id_and_by_a_reply_without_mps() {
 
 #[test]
 fn what_cannot_be_read_counts_as_all_that_the_card_has_left_until_its_holder_ends() {
-    for unreadable in ["0=7680", "7680M", "", "1=7680M", "0=-1M"] {
+    for unreadable in [Some("0=7680"), Some("7680M"), Some(""), Some("0=-1M"), None] {
         let mut world = World::new();
-        let envs = [("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", unreadable), LIMITS[2]];
+        let envs =
+            [("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", unreadable.unwrap_or("0=7680M")), LIMITS[2]];
         world.note("pod-a", &[unit(0, 3)], &envs);
+        if unreadable.is_none() {
+            world.checkpoint.as_mut().unwrap()[0].reply = None;
+        }
         let known = Record { pod_uid: Some("pod-b".into()), ..world.record(0) };
         let records = world.after(&[known], 0).records;
         let assumed = &records[1];
-        assert_eq!(assumed.basis, Basis::Assumed, "{unreadable}");
+        assert_eq!(assumed.basis, Basis::Assumed, "{unreadable:?}");
         assert_eq!(assumed.share.share.memory, Memory::from_mib(15360 - 3840));
         assert_eq!(assumed.share.share.percent, ThreadPercent::from_tenths(750).unwrap());
         world.checkpoint = Some(Vec::new());
