@@ -45,12 +45,10 @@ pub fn prefer(
         .iter()
         .map(|candidate| take(required, candidate.ids.iter().copied().cloned(), size))
         .collect();
-    if picks.is_empty() {
-        return whole_cards(node, available, required, size);
-    }
+    picks.extend(whole_cards(node, available, required, size));
     // Where none would be granted, the first one gets the refusal that says why.
     let place = picks.iter().position(|ids| is_granted(ids)).unwrap_or(0);
-    picks.swap_remove(place)
+    picks.into_iter().nth(place).unwrap_or_default()
 }
 
 struct Candidate<'a> {
@@ -80,11 +78,11 @@ fn whole_cards(
     available: &[DeviceId],
     required: &[DeviceId],
     size: usize,
-) -> Vec<DeviceId> {
+) -> Option<Vec<DeviceId>> {
     let whole = node.gpus.iter().filter(|plan| !plan.is_shared());
     let ids: Vec<&DeviceId> =
         whole.filter_map(|plan| available.iter().find(|id| *id.gpu() == plan.gpu)).collect();
-    if ids.len() < size { Vec::new() } else { take(required, ids.into_iter().cloned(), size) }
+    (ids.len() >= size).then(|| take(required, ids.into_iter().cloned(), size))
 }
 
 fn take(required: &[DeviceId], ids: impl Iterator<Item = DeviceId>, size: usize) -> Vec<DeviceId> {
@@ -95,6 +93,7 @@ fn take(required: &[DeviceId], ids: impl Iterator<Item = DeviceId>, size: usize)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DeviceSelector;
     use crate::plan::plan;
     use crate::testing::{config, held, inventory, replica};
 
@@ -112,6 +111,19 @@ mod tests {
         let policy = AllocationPolicy::Distributed;
         assert_eq!(prefer(&node, policy, choice, not_the_first), [replica(1, 0)]);
         assert_eq!(prefer(&node, policy, choice, |_| false), [replica(0, 0)], "to be told why");
+    }
+
+    #[test]
+    fn a_whole_card_is_taken_where_every_shared_one_would_refuse() {
+        let mut sharing = config(4);
+        sharing.sharing[0].devices = DeviceSelector::Count(1);
+        let node = plan(&sharing, &inventory(), &[]);
+        let whole = DeviceId::whole(inventory().gpus[1].uuid.clone());
+        let available = [replica(0, 0), whole.clone()];
+        let choice = Choice { available: &available, required: &[], size: 1 };
+        let policy = AllocationPolicy::Packed;
+        assert_eq!(prefer(&node, policy, choice, |_| true), [replica(0, 0)]);
+        assert_eq!(prefer(&node, policy, choice, |ids| ids == [whole.clone()]), [whole.clone()]);
     }
 
     #[test]

@@ -47,14 +47,12 @@ impl Node {
     ) -> Vec<String> {
         let _call = Call::begin(self);
         let state = self.state();
-        let (Some(plan), Ok((config, inventory))) = (&state.plan, self.basis(&state)) else {
+        let (Some(plan), Some(config)) = (&state.plan, &state.view.config) else {
             return Vec::new();
         };
         let (available, required) = (known_ids(available), known_ids(required));
         let choice = Choice { available: &available, required: &required, size };
-        let live = state.ledger.live();
-        let is_granted =
-            |ids: &[DeviceId]| grant(&config.node, inventory, &live, resource, ids).is_ok();
+        let is_granted = |ids: &[DeviceId]| self.grant(&state, resource, ids).is_ok();
         let ids = prefer(plan, config.node.policy, choice, is_granted);
         ids.iter().map(ToString::to_string).collect()
     }
@@ -73,12 +71,8 @@ impl Node {
             return Err(Reason::NotRecorded { problem: problem.into() });
         }
         self.learn_owners(&mut state, &ids);
+        let grant = self.grant(&state, resource, &ids)?;
         let (config, inventory) = self.basis(&state)?;
-        let live = state.ledger.live();
-        let grant = grant(&config.node, inventory, &live, resource, &ids)?;
-        for share in &grant.shares {
-            self.check_card(&state, share)?;
-        }
         let answer = self.answer(&state, &grant, config, inventory);
         let clients = Clients::of(state.status());
         let written = state.ledger.commit(&grant, &clients, Instant::now());
@@ -123,6 +117,8 @@ impl Node {
         let records: Vec<&Record> = state.ledger.records().iter().collect();
         let of_container = || records.iter().filter(|record| record.overlaps(ids));
         if let Some(id) = ids.iter().find(|id| !of_container().any(|r| r.share.ids.contains(id))) {
+            // The kubelet holds it, so that a look at the holders makes the record again.
+            self.look.notify_one();
             return Err(Reason::NotRecorded { problem: format!("there is no record of `{id}`") });
         }
         for record in of_container() {
@@ -141,6 +137,19 @@ impl Node {
         if records.iter().any(|record| record.overlaps(ids) && record.pod_uid.is_none()) {
             self.take_evidence(state, None, Instant::now());
         }
+    }
+
+    /// What a request for `ids` gets now.
+    fn grant(
+        &self,
+        state: &State,
+        resource: &ResourceName,
+        ids: &[DeviceId],
+    ) -> Result<Grant, Reason> {
+        let (config, inventory) = self.basis(state)?;
+        let grant = grant(&config.node, inventory, &state.ledger.live(), resource, ids)?;
+        grant.shares.iter().try_for_each(|share| self.check_card(state, share))?;
+        Ok(grant)
     }
 
     fn basis<'a>(&self, state: &'a State) -> Result<(&'a Config, &'a Inventory), Reason> {
