@@ -20,6 +20,7 @@ use tracing::info;
 use crate::journal::ModeJournal;
 use crate::options::Ports;
 use crate::servers::{Load, ServerView};
+use crate::start_limits::StartLimits;
 use crate::steps::{Holder, Seen, ServerSeen, Step, Stray};
 
 /// For how long `quit` may wait for clients that came in since they were counted.
@@ -43,6 +44,8 @@ pub(crate) struct Card {
     pub verified: Option<(ProcessId, Limits)>,
     /// Its server.
     pub servers: ServerView,
+    /// What that server got at its start.
+    pub start_limits: StartLimits,
     /// Whether the card had clients when it was last looked at.
     pub load: Load,
 }
@@ -91,6 +94,12 @@ impl CardError {
             return reason.clone();
         }
         let gpu = gpu.clone();
+        if let Self::Daemon(error) = self
+            && let DaemonFault::NotApplied { wanted, found } = &*error.fault
+        {
+            let wanted = format!("{} and {} %", wanted.memory, wanted.percent);
+            return Reason::LimitMismatch { gpu, wanted, found: found.to_string() };
+        }
         let problem = match self {
             // The reason names card and daemon itself.
             Self::Daemon(error) => chain(&error.fault),
@@ -121,7 +130,7 @@ impl CardError {
 }
 
 /// An error with its causes, those that say something new.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -158,8 +167,7 @@ impl Card {
                     seen.daemon = Holder::Ours(process.pid.get());
                     seen.verified =
                         self.verified.filter(|(pid, _)| *pid == process).map(|(_, limits)| limits);
-                    let (proc, now) = (&self.ports.host_proc, Instant::now());
-                    seen.server = self.servers.refresh(daemon.as_ref(), proc, self.load, now)?;
+                    seen.server = self.server(daemon.as_ref(), seen.verified)?;
                 }
                 Some(Live::Ours(_)) => {
                     let clients = count_clients(daemon.as_ref())?;
@@ -168,7 +176,34 @@ impl Card {
                 None => {}
             }
         }
+        let has_daemon = matches!(seen.daemon, Holder::Ours(_)) || !seen.strays.is_empty();
+        if has_daemon && seen.is_exclusive_process && !seen.has_mode_to_restore {
+            self.journal.assume_default(&self.gpu.uuid)?;
+        }
         Ok(seen)
+    }
+
+    /// The server of a live daemon, whose verified limits are `in_force`.
+    fn server(
+        &mut self,
+        daemon: &dyn ControlDaemon,
+        in_force: Option<Limits>,
+    ) -> Result<ServerSeen, CardError> {
+        let now = Instant::now();
+        let seen = self.servers.refresh(daemon, &self.ports.host_proc, self.load, now)?;
+        let Some(server) = self.servers.server() else { return Ok(seen) };
+        self.start_limits.met(server, in_force, now);
+        if seen != ServerSeen::Running {
+            return Ok(seen);
+        }
+        self.start_limits.compare(&daemon.site().server_log(), now);
+        Ok(if self.start_limits.is_awaited(now) { ServerSeen::Starting } else { seen })
+    }
+
+    /// What is wrong with the server.
+    pub(crate) fn trouble(&self) -> Option<Reason> {
+        let gpu = &self.gpu.uuid;
+        self.servers.trouble(gpu, Instant::now()).or_else(|| self.start_limits.trouble(gpu))
     }
 
     /// Does one step; waiting and being settled are none.
@@ -230,8 +265,20 @@ impl Card {
         Ok(())
     }
 
+    /// Servers whose daemon has died hold the card, in whatever directory the daemon was.
+    fn remove_orphans(&self) -> Result<(), CardError> {
+        for paths in self.directories(None)? {
+            let daemon = self.daemon(&paths)?;
+            if daemon.holder()?.is_none() {
+                daemon.remove_orphans()?;
+            }
+        }
+        Ok(())
+    }
+
     fn restore_compute_mode(&self) -> Result<(), CardError> {
         let gpu = &self.gpu.uuid;
+        self.remove_orphans()?;
         if let Some(former) = self.journal.former(gpu) {
             let set = self.ports.inventory.set_compute_mode(gpu, former);
             set.map_err(CardError::ComputeMode)?;
@@ -245,6 +292,7 @@ impl Card {
         let Some(paths) = self.wanted_paths(plan) else {
             return Ok(());
         };
+        self.remove_orphans()?;
         let daemon = self.daemon(&paths)?;
         make_directories(&self.root, &paths, &daemon.site().shm)?;
         let process = daemon.start(DaemonLimits::try_from(limits)?)?;
@@ -269,6 +317,9 @@ impl Card {
         daemon.apply(wanted)?;
         for server in daemon.servers()? {
             daemon.apply_to_server(server.pid, wanted)?;
+            if let Ok(Some(process)) = self.ports.host_proc.identify(server.pid) {
+                self.start_limits.changed(process);
+            }
         }
         let is_new = self.verified.is_none_or(|(process, _)| process != adopted.process);
         info!(

@@ -10,12 +10,11 @@ use tracing::debug;
 
 use crate::options::Ports;
 
-/// The MPS clients of a card; none when the driver doesn't tell.
-pub(crate) fn of_card(ports: &Ports, gpu: &GpuUuid) -> Vec<ClientStatus> {
-    let processes = ports.inventory.mps_processes(gpu).unwrap_or_else(|error| {
-        debug!(%gpu, %error, "MPS clients can't be listed");
-        Vec::new()
-    });
+/// The MPS clients of a card; `None` when the driver doesn't tell.
+pub(crate) fn of_card(ports: &Ports, gpu: &GpuUuid) -> Option<Vec<ClientStatus>> {
+    let listed = ports.inventory.mps_processes(gpu);
+    let processes =
+        listed.inspect_err(|error| debug!(%gpu, %error, "MPS clients can't be listed")).ok()?;
     let mut clients: Vec<ClientStatus> = processes
         .into_iter()
         .map(|process| ClientStatus {
@@ -25,7 +24,7 @@ pub(crate) fn of_card(ports: &Ports, gpu: &GpuUuid) -> Vec<ClientStatus> {
         })
         .collect();
     clients.sort_by_key(|client| client.pid);
-    clients
+    Some(clients)
 }
 
 fn pod_of(ports: &Ports, pid: i32) -> Option<String> {

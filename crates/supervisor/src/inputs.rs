@@ -3,7 +3,7 @@
 //! Both are read tolerantly. A config that can't be used leaves the last good one in force;
 //! records that can't be read leave the last ones that could.
 
-use mpshare_api::{Allocations, ChosenConfig, DocumentError, MpsRoot, config, read_document};
+use mpshare_api::{Allocations, ChosenConfig, DocumentError, MpsRoot, config, read_versioned};
 use mpshare_core::{LiveShare, NodeConfig, Reason};
 use tracing::warn;
 
@@ -16,6 +16,8 @@ pub(crate) struct Inputs {
     pub problem: Option<Reason>,
     /// The shares that containers hold.
     pub live: Vec<LiveShare>,
+    /// Why their records can't be read; they are the last ones that could be.
+    records_problem: Option<String>,
 }
 
 impl Inputs {
@@ -25,17 +27,20 @@ impl Inputs {
             Ok(config) => (Some(config), None),
             Err(reason) => (self.config.clone(), Some(reason)),
         };
-        Self { config, problem, live: self.live_shares(root) }
+        let (live, records_problem) = match read_versioned::<Allocations>(&root.allocations()) {
+            Ok(allocations) => (allocations.unwrap_or_default().live(), None),
+            Err(error) => (self.live.clone(), Some(self.records_unreadable(&error))),
+        };
+        Self { config, problem, live, records_problem }
     }
 
-    fn live_shares(&self, root: &MpsRoot) -> Vec<LiveShare> {
-        match read_document::<Allocations>(&root.allocations()) {
-            Ok(allocations) => allocations.unwrap_or_default().live(),
-            Err(error) => {
-                warn!(%error, "records of live shares can't be read, keeping the last ones");
-                self.live.clone()
-            }
+    /// Said once, however often the file is looked at.
+    fn records_unreadable(&self, error: &DocumentError) -> String {
+        let problem = error.to_string();
+        if self.records_problem.as_ref() != Some(&problem) {
+            warn!(%problem, "records of live shares can't be read, keeping the last ones");
         }
+        problem
     }
 }
 
@@ -46,7 +51,7 @@ fn read_config(root: &MpsRoot) -> Result<(String, NodeConfig), Reason> {
         name: path.display().to_string(),
         problem: error.to_string(),
     };
-    let chosen: ChosenConfig = read_document(&path).map_err(unreadable)?.ok_or_else(missing)?;
+    let chosen: ChosenConfig = read_versioned(&path).map_err(unreadable)?.ok_or_else(missing)?;
     match config::parse(&chosen.name, &chosen.text) {
         Ok(accepted) => Ok((chosen.name, accepted.node)),
         Err(error) => Err(Reason::ConfigInvalid { name: chosen.name, problem: error.message }),

@@ -21,16 +21,28 @@ type Modes = BTreeMap<String, String>;
 pub(crate) struct ModeJournal {
     path: PathBuf,
     modes: Mutex<Modes>,
+    /// Whether the file was there and couldn't be read.
+    is_damaged: bool,
 }
 
 impl ModeJournal {
     /// Opens the journal; a damaged one is empty, with a warning.
     pub(crate) fn open(path: PathBuf) -> Self {
-        let modes = read_document(&path).unwrap_or_else(|error| {
-            warn!(%error, "compute mode journal can't be read, former modes are unknown");
-            None
-        });
-        Self { path, modes: Mutex::new(modes.unwrap_or_default()) }
+        let (modes, is_damaged) = match read_document(&path) {
+            Ok(modes) => (modes.unwrap_or_default(), false),
+            Err(error) => {
+                warn!(%error, "compute mode journal can't be read, former modes are unknown");
+                (BTreeMap::new(), true)
+            }
+        };
+        Self { path, modes: Mutex::new(modes), is_damaged }
+    }
+
+    /// A card in `EXCLUSIVE_PROCESS` with a daemon of ours, found by a successor: where the
+    /// journal was damaged, the driver's own default is taken for what was there before.
+    /// Otherwise the card would stay closed to all but one process for ever.
+    pub(crate) fn assume_default(&self, gpu: &GpuUuid) -> Result<(), DocumentError> {
+        if self.is_damaged { self.remember(gpu, ComputeMode::Default) } else { Ok(()) }
     }
 
     /// The mode to restore.

@@ -12,6 +12,7 @@ use mpshare_nvml::XidPolicy;
 use tracing::info;
 
 mod card;
+mod cards;
 mod clients;
 mod death;
 mod event;
@@ -20,6 +21,8 @@ mod journal;
 mod node;
 mod options;
 mod servers;
+mod sole;
+mod start_limits;
 mod steps;
 mod watch;
 mod worker;
@@ -37,7 +40,9 @@ pub fn run(
     policy: XidPolicy,
     (events, received): (Sender<Event>, &Receiver<Event>),
 ) -> Result<(), SupervisorError> {
-    let _lock = node::lock(&options)?;
+    let Some(_lock) = sole::lock(&options, events.clone(), received)? else {
+        return Ok(());
+    };
     watch::watch_files(&options.root, events.clone()).map_err(SupervisorError::Thread)?;
     node::watch_health(&ports, events.clone()).map_err(SupervisorError::Thread)?;
     let mut node = node::Node::new(options, ports, policy, events)?;
@@ -45,3 +50,6 @@ pub fn run(
     info!("supervisor ends, MPS daemons and their clients stay");
     result
 }
+
+#[cfg(test)]
+mod tests;

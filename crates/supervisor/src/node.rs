@@ -1,31 +1,36 @@
 //! The main thread: from files and events to what each worker should do, and to `status.json`.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mpshare_api::status::ReasonText;
-use mpshare_api::{GpuStatus, NodeStatus, read_document, write_document};
+use mpshare_api::{
+    DocumentError, FileStamp, GpuStatus, NodeStatus, read_versioned, write_document,
+};
 use mpshare_core::{Gpu, GpuUuid, Inventory, NodePlan, Reason, VersionProfile, plan};
-use mpshare_nvml::{Answer, EventKind, HealthTracker, XidPolicy};
-use rustix::fs::{FlockOperation, flock};
+use mpshare_nvml::{EventKind, HealthTracker, NvmlError, XidPolicy};
 use thiserror::Error;
 use tracing::{info, warn};
 
-use crate::card::Card;
+use crate::card::{Card, chain};
+use crate::cards;
 use crate::death::DeathWatch;
 use crate::event::Event;
 use crate::inputs::Inputs;
 use crate::journal::ModeJournal;
 use crate::options::{Options, Ports};
 use crate::servers::{Load, ServerView};
+use crate::start_limits::StartLimits;
 use crate::worker::{self, Assignment, Command, Worker};
 
-/// How often cards are looked for anew, and ill ones probed.
-const INVENTORY_EVERY: Duration = Duration::from_secs(10);
+/// How often the report is looked after when nothing happens.
+const TICK: Duration = cards::EVERY;
+
+/// From here on a driver that doesn't list its cards counts as hanging.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// Why the supervisor can't work at all.
 #[derive(Debug, Error)]
@@ -51,12 +56,17 @@ pub(crate) struct Node {
     deaths: DeathWatch,
     journal: Arc<ModeJournal>,
     inputs: Inputs,
+    /// `None` until the driver has answered once, if only with an error.
     inventory: Option<Inventory>,
+    /// What the predecessor knew: a card may be lost by now.
+    former_inventory: Option<Inventory>,
     health: HealthTracker,
     workers: BTreeMap<GpuUuid, Handle>,
-    written: Option<NodeStatus>,
+    written: Option<(NodeStatus, Option<FileStamp>)>,
+    write_problem: Option<String>,
     inventory_problem: Option<Reason>,
-    next_inventory: Instant,
+    /// When the driver last listed its cards, or said why it can't.
+    answered: Instant,
     refusals: Vec<Reason>,
     /// Cards whose workers wait until everybody can know that they are out of service.
     withdrawn: Vec<GpuUuid>,
@@ -69,20 +79,6 @@ struct Handle {
     status: GpuStatus,
 }
 
-/// Takes the node's lock: one supervisor at a time. A predecessor that is still ending is waited
-/// for.
-pub(crate) fn lock(options: &Options) -> Result<File, SupervisorError> {
-    let path = options.root.supervisor_lock();
-    let root = |source| SupervisorError::Root { path: path.clone(), source };
-    std::fs::create_dir_all(options.root.path()).map_err(root)?;
-    let file = File::options().create(true).append(true).open(&path).map_err(root)?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        info!(lock = %path.display(), "another supervisor runs, waiting for its end");
-        flock(&file, FlockOperation::LockExclusive).map_err(|errno| root(errno.into()))?;
-    }
-    Ok(file)
-}
-
 impl Node {
     pub(crate) fn new(
         options: Options,
@@ -91,7 +87,10 @@ impl Node {
         events: Sender<Event>,
     ) -> Result<Self, SupervisorError> {
         // A report that can't be read counts as none.
-        let last_report = read_document::<NodeStatus>(&options.root.status()).ok().flatten();
+        let last_report = read_versioned::<NodeStatus>(&options.root.status()).ok().flatten();
+        let former_inventory = last_report.as_ref().and_then(NodeStatus::inventory);
+        cards::watch_cards(&ports, former_inventory.as_ref(), events.clone())
+            .map_err(SupervisorError::Thread)?;
         Ok(Self {
             deaths: DeathWatch::start().map_err(SupervisorError::Thread)?,
             journal: Arc::new(ModeJournal::open(options.root.compute_modes())),
@@ -100,12 +99,13 @@ impl Node {
             ports,
             events,
             inputs: Inputs::default(),
-            // What the predecessor knew: a card may be lost by now.
-            inventory: last_report.as_ref().and_then(NodeStatus::inventory),
+            inventory: None,
+            former_inventory,
             workers: BTreeMap::new(),
             written: None,
+            write_problem: None,
             inventory_problem: None,
-            next_inventory: Instant::now(),
+            answered: Instant::now(),
             refusals: Vec::new(),
             withdrawn: Vec::new(),
             status_is_written: false,
@@ -115,21 +115,16 @@ impl Node {
     /// Works until it is told to stop. Daemons and clients stay when it ends.
     pub(crate) fn run(&mut self, events: &Receiver<Event>) -> Result<(), SupervisorError> {
         loop {
-            let now = Instant::now();
-            if now >= self.next_inventory {
-                self.look_for_cards(now);
-                self.next_inventory = now + INVENTORY_EVERY;
-            }
             self.assign()?;
             self.write_status();
             self.confirm_withdrawals()?;
-            match events.recv_timeout(self.next_inventory.saturating_duration_since(now)) {
+            match events.recv_timeout(TICK) {
                 Ok(event) => {
                     if !self.take(event) {
                         return Ok(());
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => self.miss_the_driver(),
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
             while let Ok(event) = events.try_recv() {
@@ -143,6 +138,9 @@ impl Node {
     /// `false` when the supervisor should end.
     fn take(&mut self, event: Event) -> bool {
         match event {
+            // Whether it still is what was written is seen when it is written next.
+            // This supervisor holds the lock already.
+            Event::ReportTouched | Event::Locked(_) => {}
             Event::FilesChanged => self.inputs = self.inputs.refreshed(&self.options.root),
             Event::Report(status) => {
                 let uuid = status.uuid.parse().ok();
@@ -157,6 +155,12 @@ impl Node {
                     warn!(?change, "health of a card changed");
                 }
             }
+            Event::Cards(found) => self.take_cards(found),
+            Event::Probed(gpu, answer) => {
+                if let Some(change) = self.health.probed(&gpu, answer, Instant::now()) {
+                    info!(?change, "health of a card changed");
+                }
+            }
             Event::Stop => return false,
         }
         true
@@ -164,13 +168,15 @@ impl Node {
 
     /// Cards don't come and go while a driver is loaded, but the driver may be upgraded, or come
     /// up after us.
-    fn look_for_cards(&mut self, now: Instant) {
-        match self.ports.inventory.inventory() {
+    fn take_cards(&mut self, found: Result<Inventory, NvmlError>) {
+        self.answered = Instant::now();
+        let before = self.inventory.as_ref().or(self.former_inventory.as_ref()).cloned();
+        match found {
             Ok(inventory) => {
                 if let Some(_gone) = self.inventory_problem.take() {
                     info!("the driver answers again");
                 }
-                let inventory = with_absent_cards(inventory, self.inventory.as_ref());
+                let inventory = with_absent_cards(inventory, before.as_ref());
                 if self.inventory.as_ref() != Some(&inventory) {
                     let driver = &inventory.driver;
                     info!(%driver, cards = inventory.gpus.len(), "inventory");
@@ -181,24 +187,24 @@ impl Node {
                 }
             }
             Err(error) => {
-                let reason = Reason::DriverUnavailable { problem: error.to_string() };
-                if self.inventory_problem.is_none() {
-                    warn!(%reason, "cards can't be read, retrying");
-                }
-                self.inventory_problem = Some(reason);
+                self.inventory = before;
+                self.driver_fails(error.to_string());
             }
         }
-        self.probe(now);
     }
 
-    fn probe(&mut self, now: Instant) {
-        let gpus: Vec<GpuUuid> = self.workers.keys().cloned().collect();
-        for gpu in gpus {
-            let is_lost = self.ports.inventory.probe(&gpu).is_err_and(|error| error.is_lost());
-            let answer = if is_lost { Answer::None } else { Answer::Given };
-            if let Some(change) = self.health.probed(&gpu, answer, now) {
-                info!(?change, "health of a card changed");
-            }
+    fn driver_fails(&mut self, problem: String) {
+        let reason = Reason::DriverUnavailable { problem };
+        if self.inventory_problem.is_none() {
+            warn!(%reason, "cards can't be read, retrying");
+        }
+        self.inventory_problem = Some(reason);
+    }
+
+    /// A driver that hangs says nothing, so its silence has to do.
+    fn miss_the_driver(&mut self) {
+        if self.answered.elapsed() >= SILENCE {
+            self.driver_fails(format!("no answer for more than {} s", SILENCE.as_secs()));
         }
     }
 
@@ -210,19 +216,20 @@ impl Node {
         let inventory = inventory.clone();
         let NodePlan { gpus: plans, refusals } = plan(config, &inventory, &self.inputs.live);
         self.refusals = refusals;
-        self.workers.retain(|uuid, _| inventory.gpu(uuid).is_some());
+        // A driver that is too old gets no daemon at all; see the plan.
+        let profile = VersionProfile::of(&inventory.driver).unwrap_or(VersionProfile::R535);
         for (gpu, plan) in inventory.gpus.iter().zip(plans) {
             let ailment = self.ailment(&gpu.uuid);
             if !self.workers.contains_key(&gpu.uuid) {
-                let handle = self.start_worker(gpu, &inventory)?;
+                let handle = self.start_worker(gpu, profile)?;
                 self.workers.insert(gpu.uuid.clone(), handle);
             }
-            let assignment = Assignment { plan, ailment };
+            let assignment = Assignment { gpu: gpu.clone(), profile, plan, ailment };
             if let Some(handle) = self.workers.get_mut(&gpu.uuid)
                 && handle.assigned.as_ref() != Some(&assignment)
             {
                 handle.assigned = Some(assignment.clone());
-                // A worker ends only with its channel, and the channel is in the handle.
+                // A worker ends only with the process.
                 drop(handle.commands.send(Command::Assign(Box::new(assignment))));
             }
         }
@@ -239,7 +246,7 @@ impl Node {
         self.assign()?;
         for gpu in std::mem::take(&mut self.withdrawn) {
             if let Some(handle) = self.workers.get(&gpu) {
-                // A worker ends only with its channel, and the channel is in the handle.
+                // A worker ends only with the process.
                 drop(handle.commands.send(Command::Withdrawn));
             }
         }
@@ -257,19 +264,19 @@ impl Node {
         })
     }
 
-    fn start_worker(&self, gpu: &Gpu, inventory: &Inventory) -> Result<Handle, SupervisorError> {
+    fn start_worker(&self, gpu: &Gpu, profile: VersionProfile) -> Result<Handle, SupervisorError> {
         let (commands, received) = mpsc::channel();
         let worker = Worker {
             card: Card {
                 gpu: gpu.clone(),
                 root: self.options.root.clone(),
-                // A driver that is too old gets no daemon at all; see the plan.
-                profile: VersionProfile::of(&inventory.driver).unwrap_or(VersionProfile::R535),
+                profile,
                 ports: self.ports.clone(),
                 journal: Arc::clone(&self.journal),
                 known: std::collections::BTreeSet::new(),
                 verified: None,
                 servers: ServerView::default(),
+                start_limits: StartLimits::default(),
                 load: Load::Idle,
             },
             options: self.options.clone(),
@@ -285,7 +292,11 @@ impl Node {
 
     fn write_status(&mut self) {
         let Some(inventory) = &self.inventory else {
-            return self.write(self.without_cards());
+            // Before the driver has answered there is nothing to say.
+            if self.inventory_problem.is_some() {
+                self.write(self.without_cards());
+            }
+            return;
         };
         let of = |gpu: &Gpu| {
             let handle = self.workers.get(&gpu.uuid);
@@ -319,16 +330,31 @@ impl Node {
     }
 
     fn write(&mut self, status: NodeStatus) {
-        if self.written.as_ref() == Some(&status) {
+        let path = self.options.root.status();
+        let is_written = self.written.as_ref().is_some_and(|(written, stamp)| {
+            *written == status && stamp.is_some() && FileStamp::of(&path) == *stamp
+        });
+        if is_written {
             self.status_is_written = true;
             return;
         }
-        let written = write_document(&self.options.root.status(), &status);
+        let written = write_document(&path, &status);
         self.status_is_written = written.is_ok();
         match written {
-            Ok(()) => self.written = Some(status),
-            // Tried again at the next event, at the latest with the next inventory.
-            Err(error) => warn!(%error, "status can't be written"),
+            Ok(()) => {
+                self.written = Some((status, FileStamp::of(&path)));
+                self.write_problem = None;
+            }
+            Err(error) => self.status_unwritten(&error),
+        }
+    }
+
+    /// It is tried again at the next event, at the latest with the next inventory; said once.
+    fn status_unwritten(&mut self, error: &DocumentError) {
+        let problem = chain(error);
+        if self.write_problem.as_ref() != Some(&problem) {
+            warn!(%problem, "status can't be written, retrying");
+            self.write_problem = Some(problem);
         }
     }
 }

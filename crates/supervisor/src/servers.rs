@@ -39,6 +39,11 @@ pub(crate) struct ServerView {
 }
 
 impl ServerView {
+    /// The server.
+    pub(crate) const fn server(&self) -> Option<ProcessId> {
+        self.server
+    }
+
     /// PID of the server.
     pub(crate) fn pid(&self) -> Option<Pid> {
         self.server.map(|server| server.pid)
@@ -91,6 +96,11 @@ impl ServerView {
             (Some(_), Some(ServerStatus::Initializing)) => ServerSeen::Starting,
             (Some(_), _) => ServerSeen::Running,
         }
+    }
+
+    /// For how long the server has been starting.
+    pub(crate) fn starting_for(&self, now: Instant) -> Duration {
+        self.starting_since.map_or(Duration::ZERO, |since| now.duration_since(since))
     }
 
     /// What is wrong with the server.

@@ -3,7 +3,6 @@
 //! Watches the directory, not the files: every writer replaces its file by rename. The directory
 //! may be removed and made again; then the watch is set up anew.
 
-use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
@@ -54,18 +53,22 @@ fn watch_once(path: &PathBuf, events: &Sender<Event>) -> std::io::Result<()> {
     }
     let mut buffer = [0; 4096];
     loop {
-        let mut is_relevant = false;
+        let (mut inputs, mut report) = (false, false);
         for event in inotify.read_events_blocking(&mut buffer)? {
             // Removed, or moved away: what comes to its place isn't watched yet.
             if event.mask.intersects(EventMask::IGNORED | EventMask::MOVE_SELF) {
                 return Err(ErrorKind::NotFound.into());
             }
-            let is_input = |name: &OsStr| name == "config.yaml" || name == "allocations.json";
+            let is = |name: &str| event.name.is_some_and(|found| found == name);
             // An overflow may have swallowed anything.
-            is_relevant |=
-                event.mask.contains(EventMask::Q_OVERFLOW) || event.name.is_some_and(is_input);
+            let is_lost = event.mask.contains(EventMask::Q_OVERFLOW);
+            inputs |= is_lost || is("config.yaml") || is("allocations.json");
+            report |= is_lost || is("status.json");
         }
-        if is_relevant && events.send(Event::FilesChanged).is_err() {
+        if report && events.send(Event::ReportTouched).is_err() {
+            return Ok(());
+        }
+        if inputs && events.send(Event::FilesChanged).is_err() {
             return Ok(());
         }
     }

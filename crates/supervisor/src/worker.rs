@@ -7,9 +7,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mpshare_api::status::{DaemonStatus, LimitsStatus, ReasonText};
+use mpshare_api::status::{ClientStatus, DaemonStatus, LimitsStatus, ReasonText};
 use mpshare_api::{GpuState, GpuStatus};
-use mpshare_core::{GpuPlan, Reason, Unit};
+use mpshare_core::{Gpu, GpuPlan, Reason, Unit, VersionProfile};
 use mpshare_mps::Pid;
 use tracing::{info, warn};
 
@@ -25,7 +25,7 @@ use crate::steps::{Holder, Step, next_step};
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
-/// How often a starting server is looked at.
+/// How often a starting server is looked at at first; less and less often the longer it takes.
 const SERVER_POLL: Duration = Duration::from_millis(10);
 
 /// How long a server that was asked for may take to show up at all.
@@ -49,6 +49,10 @@ pub(crate) enum Command {
 /// What a card should be like, and what ails it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Assignment {
+    /// The card: its index, its MIG mode and its driver may change while we run.
+    pub gpu: Gpu,
+    /// What the driver's MPS can do.
+    pub profile: VersionProfile,
     /// The plan.
     pub plan: GpuPlan,
     /// Why the card can't be used at the moment, whatever the plan.
@@ -105,7 +109,7 @@ pub(crate) struct Memory {
 }
 
 impl Worker {
-    /// Works until the main thread is gone.
+    /// Works until the process ends.
     pub(crate) fn run(mut self) {
         let mut wait = Duration::ZERO;
         loop {
@@ -127,7 +131,11 @@ impl Worker {
 
     fn take(&mut self, command: Command) {
         match command {
-            Command::Assign(assignment) => self.state.assignment = Some(*assignment),
+            Command::Assign(assignment) => {
+                self.card.gpu = assignment.gpu.clone();
+                self.card.profile = assignment.profile;
+                self.state.assignment = Some(*assignment);
+            }
             Command::Withdrawn if self.state.withdrawal == Withdrawal::Announced => {
                 self.state.withdrawal = Withdrawal::Known;
             }
@@ -179,10 +187,16 @@ impl Worker {
             Progress::Settled | Progress::Waiting(_) => {
                 self.state.failures = 0;
                 self.state.withdrawal = Withdrawal::None;
-                wait
             }
-            Progress::Starting => SERVER_POLL,
-            Progress::Withdrawing => wait,
+            Progress::Starting | Progress::Withdrawing => {}
+        }
+        match progress {
+            Progress::Settled | Progress::Withdrawing => wait,
+            Progress::Waiting(_) => wait.min(self.options.busy_interval),
+            Progress::Starting => {
+                let starting_for = self.card.servers.starting_for(Instant::now());
+                server_poll(starting_for, self.options.busy_interval)
+            }
         }
     }
 
@@ -270,10 +284,13 @@ impl Worker {
             Ok(None) => return self.options.idle_interval,
             Err(error) => return self.failed(&error, status),
         };
-        let Some((process, limits)) = self.card.verified else { return MIN_BACKOFF };
-        let clients = clients::of_card(&self.card.ports, &self.card.gpu.uuid);
+        let Some((process, limits)) = self.card.verified else {
+            return self.options.busy_interval;
+        };
+        let clients = clients::of_card(&self.card.ports, &self.card.gpu.uuid)
+            .unwrap_or_else(|| self.reported_clients());
         self.card.load = if clients.is_empty() { Load::Idle } else { Load::Busy };
-        if let Some(reason) = self.card.servers.trouble(&self.card.gpu.uuid, Instant::now()) {
+        if let Some(reason) = self.card.trouble() {
             status.state = GpuState::Fault;
             status.reason = Some(ReasonText::from(&reason));
         }
@@ -289,6 +306,12 @@ impl Worker {
             clients,
         });
         if is_busy { self.options.busy_interval } else { self.options.idle_interval }
+    }
+
+    /// Those of the last report: a driver that doesn't tell hasn't ended anybody.
+    fn reported_clients(&self) -> Vec<ClientStatus> {
+        let daemon = self.state.reported.as_ref().and_then(|status| status.daemon.as_ref());
+        daemon.map(|daemon| daemon.clients.clone()).unwrap_or_default()
     }
 
     fn failed(&mut self, error: &CardError, status: &mut GpuStatus) -> Duration {
@@ -330,4 +353,23 @@ pub(crate) fn spawn(worker: Worker) -> std::io::Result<()> {
     let name = worker.card.gpu.uuid.short().to_owned();
     thread::Builder::new().name(name).spawn(move || worker.run())?;
     Ok(())
+}
+
+/// Each look at a starting server is a process or two, and one that hangs does so for ever.
+fn server_poll(starting_for: Duration, most: Duration) -> Duration {
+    (starting_for / 8).min(most).max(SERVER_POLL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_hangs_at_its_start_is_looked_at_less_and_less_often() {
+        let most = Duration::from_secs(1);
+        let poll = |millis| server_poll(Duration::from_millis(millis), most);
+        assert_eq!(poll(0), SERVER_POLL);
+        assert_eq!(poll(800), Duration::from_millis(100));
+        assert_eq!(poll(3_600_000), most);
+    }
 }

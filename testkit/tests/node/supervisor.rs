@@ -97,6 +97,7 @@ async fn a_limit_that_does_not_take_hold_keeps_the_card_from_being_ready() {
     node.start_role(Role::Supervisor).unwrap();
     let status = card(&node, 0, "in fault", |card| card.state == GpuState::Fault).await;
     let reason = status.reason.unwrap();
+    assert_eq!(reason.code, "LimitMismatch");
     assert!(reason.message.contains("7680M and 50.0 % were set"), "{}", reason.message);
     change(&node, |state| state.faults.memory_limit_ignored = false);
     ready(&node, 0).await;
@@ -157,4 +158,47 @@ async fn a_foreign_daemon_in_the_directory_is_named_and_left_alone() {
     assert_ne!(status.state, GpuState::Ready);
     let pipe = paths.pipe().display().to_string();
     assert_eq!(control(&node, &pipe, "get_default_active_thread_percentage\n"), "100.0\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_starts_with_other_limits_than_were_set_puts_its_card_into_fault() {
+    let node = supervised(Setup::two_cards(), 2).await;
+    let daemon = ready(&node, 0).await.daemon.unwrap();
+    // The daemon shows both as `7G`; only the server's log tells them apart.
+    let pipe = &daemon.pipe_directory;
+    control(&node, pipe, "set_default_device_pinned_mem_limit 0 7200M\n");
+    let server = Pid::from_raw(daemon.server.unwrap()).unwrap();
+    kill_process(server, Signal::KILL).unwrap();
+    let is_told = |card: &mpshare_api::GpuStatus| {
+        card.reason.as_ref().is_some_and(|reason| reason.code == "LimitMismatch")
+    };
+    let status = card(&node, 0, "told to have other limits", is_told).await;
+    assert_eq!(status.state, GpuState::Fault);
+    let said = status.reason.unwrap().message;
+    assert!(said.contains("8053063680 bytes") && said.contains("7549747200 bytes"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_daemon_died_with_a_former_config_does_not_keep_the_card() {
+    let mut node = supervised(Setup::two_cards(), 2).await;
+    let mut daemons = Vec::new();
+    for index in [0, 1] {
+        daemons.push(ready(&node, index).await.daemon.unwrap());
+    }
+    node.end_role(Role::Supervisor, Signal::KILL).unwrap();
+    for daemon in &daemons {
+        kill_process(Pid::from_raw(daemon.pid).unwrap(), Signal::KILL).unwrap();
+    }
+    std::fs::remove_file(node.mps_root().status()).unwrap();
+    write_config(&node, 1);
+    node.start_role(Role::Supervisor).unwrap();
+    for index in [0, 1] {
+        ready(&node, index).await;
+        assert_eq!(mode(&node, index), ComputeMode::Default);
+    }
+    let servers: Vec<i32> = daemons.iter().filter_map(|daemon| daemon.server).collect();
+    assert_eq!(servers.len(), 2);
+    let state = node.store().read().unwrap();
+    let left = state.processes.iter().filter(|process| servers.contains(&process.id.pid));
+    assert_eq!(left.count(), 0);
 }
