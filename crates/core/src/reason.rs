@@ -135,7 +135,9 @@ pub enum Reason {
     ForeignDaemon { gpu: GpuUuid, pid: i32 },
     #[error("the MPS control daemon of `{gpu}` isn't usable: {problem}")]
     DaemonFailed { gpu: GpuUuid, problem: String },
-    #[error("the MPS daemon of `{gpu}` reads back {found} where {wanted} was set")]
+    #[error(
+        "the MPS limits of `{gpu}` don't hold: {wanted} were set, but {found} read back; hint: see whether somebody else sets limits of its daemon; a server with wrong ones has to end first"
+    )]
     LimitMismatch { gpu: GpuUuid, wanted: String, found: String },
     #[error(
         "MPS server {server} of `{gpu}` is in FAULT after a client's fatal error; hint: it recovers when the affected clients have ended"
