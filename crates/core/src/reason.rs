@@ -171,49 +171,85 @@ pub enum Reason {
     Xid { gpu: GpuUuid, xid: u64 },
 }
 
-impl Reason {
-    /// The stable code, in the form of a condition's `reason`.
-    pub const fn code(&self) -> &'static str {
-        match self {
-            Self::AboveClientCap { .. } => "AboveClientCap",
-            Self::UnitTooSmall { .. } => "UnitTooSmall",
-            Self::MigEnabled { .. } => "MigEnabled",
-            Self::NoMemoryIsolation { .. } => "NoMemoryIsolation",
-            Self::SelectedTwice { .. } => "SelectedTwice",
-            Self::SameDirectory { .. } => "SameDirectory",
-            Self::NothingSelected { .. } => "NothingSelected",
-            Self::DriverTooOld { .. } => "DriverTooOld",
-            Self::WaitingForShares { .. } => "WaitingForShares",
-            Self::WaitingForClients { .. } => "WaitingForClients",
-            Self::UnitsNotBacked { .. } => "UnitsNotBacked",
-            Self::NotEnoughLeft { .. } => "NotEnoughLeft",
-            Self::SpansGpus { .. } => "SpansGpus",
-            Self::OneUnitOnly { .. } => "OneUnitOnly",
-            Self::UnknownDevice { .. } => "UnknownDevice",
-            Self::EmptyRequest => "EmptyRequest",
-            Self::NotRecorded { .. } => "NotRecorded",
-            Self::GpuNotReady { .. } => "GpuNotReady",
-            Self::LimitsNotVerified { .. } => "LimitsNotVerified",
-            Self::FormerOwnerAlive { .. } => "FormerOwnerAlive",
-            Self::ConfigMissing { .. } => "ConfigMissing",
-            Self::ConfigInvalid { .. } => "ConfigInvalid",
-            Self::ConfigUnknown { .. } => "ConfigUnknown",
-            Self::ConfigSourceMissing { .. } => "ConfigSourceMissing",
-            Self::ConfigNotChosen { .. } => "ConfigNotChosen",
-            Self::ConfigNotWritten { .. } => "ConfigNotWritten",
-            Self::LabelsDisagree { .. } => "LabelsDisagree",
-            Self::StatusMissing { .. } => "StatusMissing",
-            Self::ForeignDaemon { .. } => "ForeignDaemon",
-            Self::DaemonFailed { .. } => "DaemonFailed",
-            Self::LimitMismatch { .. } => "LimitMismatch",
-            Self::ServerFault { .. } => "ServerFault",
-            Self::CardInUse { .. } => "CardInUse",
-            Self::NoServer { .. } => "NoServer",
-            Self::ServerStuck { .. } => "ServerStuck",
-            Self::ComputeModeDenied { .. } => "ComputeModeDenied",
-            Self::DriverUnavailable { .. } => "DriverUnavailable",
-            Self::GpuLost { .. } => "GpuLost",
-            Self::Xid { .. } => "Xid",
+/// Each code is its variant's name, so that a list of them can't lack one.
+macro_rules! codes {
+    ($($variant:ident)*) => {
+        impl Reason {
+            /// All codes, in the order of the variants.
+            pub const CODES: &[&str] = &[$(stringify!($variant)),*];
+
+            /// The stable code, in the form of a condition's `reason`. Renaming a variant breaks
+            /// people's alerts.
+            pub const fn code(&self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => stringify!($variant),)*
+                }
+            }
         }
+    };
+}
+
+codes! {
+    AboveClientCap
+    UnitTooSmall
+    MigEnabled
+    NoMemoryIsolation
+    SelectedTwice
+    SameDirectory
+    NothingSelected
+    DriverTooOld
+    WaitingForShares
+    WaitingForClients
+    UnitsNotBacked
+    NotEnoughLeft
+    SpansGpus
+    OneUnitOnly
+    UnknownDevice
+    EmptyRequest
+    NotRecorded
+    GpuNotReady
+    LimitsNotVerified
+    FormerOwnerAlive
+    ConfigMissing
+    ConfigInvalid
+    ConfigUnknown
+    ConfigSourceMissing
+    ConfigNotChosen
+    ConfigNotWritten
+    LabelsDisagree
+    StatusMissing
+    ForeignDaemon
+    DaemonFailed
+    LimitMismatch
+    ServerFault
+    CardInUse
+    NoServer
+    ServerStuck
+    ComputeModeDenied
+    DriverUnavailable
+    GpuLost
+    Xid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documentation_explains_every_code_and_no_other() {
+        let text = include_str!("../../../docs/operations.md");
+        let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+        let is_code = |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric());
+        let mut explained: Vec<&str> = rows.map(|(name, _)| name).filter(is_code).collect();
+        let mut codes = Reason::CODES.to_vec();
+        explained.sort_unstable();
+        codes.sort_unstable();
+        assert_eq!(explained, codes);
+    }
+
+    #[test]
+    fn a_code_is_the_name_of_its_reason() {
+        assert_eq!(Reason::EmptyRequest.code(), "EmptyRequest");
+        assert_eq!(Reason::OneUnitOnly { asked: 2 }.code(), "OneUnitOnly");
     }
 }
