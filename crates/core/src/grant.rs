@@ -32,7 +32,7 @@ pub fn grant(
     let mut ids = ids.to_vec();
     ids.sort();
     ids.dedup();
-    let others = without_ids(live, &ids);
+    let others = without_ids(live, resource, &ids);
     let node = plan(config, inventory, &others);
     let requests = by_gpu(inventory, &ids)?;
     let kinds = requests

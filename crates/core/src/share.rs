@@ -59,7 +59,15 @@ impl LiveShare {
     }
 }
 
-/// The live shares that stay when `taken` ids go to a new owner.
-pub fn without_ids(live: &[LiveShare], taken: &[DeviceId]) -> Vec<LiveShare> {
-    live.iter().filter_map(|share| share.without(taken)).collect()
+/// The live shares that stay when `taken` ids of `resource` go to a new owner. The same id of
+/// another resource is another device to the kubelet (facts/kubernetes.md 1.3): its owner stays.
+pub(crate) fn without_ids(
+    live: &[LiveShare],
+    resource: &ResourceName,
+    taken: &[DeviceId],
+) -> Vec<LiveShare> {
+    let stays = |share: &LiveShare| {
+        if share.resource == *resource { share.without(taken) } else { Some(share.clone()) }
+    };
+    live.iter().filter_map(stays).collect()
 }

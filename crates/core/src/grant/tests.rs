@@ -51,6 +51,16 @@ fn the_ids_of_an_ended_owner_are_granted_anew_at_todays_size() {
 }
 
 #[test]
+fn an_id_that_is_held_under_another_resource_is_nobody_s_to_take() {
+    let live = [held(&[replica(0, 0)], 7680, 500)];
+    let mut renamed = config(2);
+    renamed.sharing[0].resource = resource("nvidia.com/gpu.shared");
+    let name = resource("nvidia.com/gpu.shared");
+    let reason = grant(&renamed, &inventory(), &live, &name, &[replica(0, 0)]).unwrap_err();
+    assert_eq!(reason.code(), "WaitingForShares");
+}
+
+#[test]
 fn what_live_shares_leave_no_room_for_is_refused_with_numbers() {
     let live = [held(&[replica(0, 0)], 7680, 500), held(&[replica(0, 1)], 3840, 250)];
     let reason = ask(2, &live, &[replica(0, 7)]).unwrap_err();
