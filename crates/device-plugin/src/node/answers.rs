@@ -253,3 +253,6 @@ fn parsed(ids: &[String]) -> Result<Vec<DeviceId>, Reason> {
 fn known_ids(ids: &[String]) -> Vec<DeviceId> {
     ids.iter().filter_map(|id| id.parse().ok()).collect()
 }
+
+#[cfg(test)]
+mod tests;
