@@ -112,11 +112,6 @@ pub fn server_failure(log: &str) -> Option<&str> {
     })
 }
 
-/// Whether `server.log` says that a client's fault stopped this server's clients.
-pub fn had_fatal_error(log: &str, server: Pid) -> bool {
-    of(log, server).any(|text| text.ends_with("Server is handling a fatal GPU error."))
-}
-
 fn of(log: &str, server: Pid) -> impl Iterator<Item = &str> {
     log.lines()
         .filter_map(parse_line)

@@ -52,11 +52,6 @@ impl HealthTracker {
         self.ill.get(gpu).map(|illness| illness.cause)
     }
 
-    /// Whether any card is ill, so that [`HealthTracker::probed`] has to be called for it.
-    pub fn ill(&self) -> impl Iterator<Item = &GpuUuid> {
-        self.ill.keys()
-    }
-
     /// Takes in an event. One that names no card is about each of `all`.
     pub fn event(&mut self, event: &HealthEvent, all: &[GpuUuid], now: Instant) -> Vec<Change> {
         if let EventKind::Xid(xid) = event.kind
@@ -80,11 +75,6 @@ impl HealthTracker {
         }
         self.ill.remove(gpu);
         Some(Change::Recovered(gpu.clone()))
-    }
-
-    /// Drops cards that the node doesn't have any more.
-    pub fn retain(&mut self, present: &[GpuUuid]) {
-        self.ill.retain(|gpu, _| present.contains(gpu));
     }
 
     fn falls_ill(&mut self, gpu: &GpuUuid, cause: EventKind, now: Instant) -> Option<Change> {
@@ -181,13 +171,5 @@ mod tests {
         assert_eq!(health.probed(&gpu(1), Answer::Given, after(start, 640)), None);
         assert_eq!(health.probed(&gpu(1), Answer::Given, after(start, 699)), None);
         assert!(health.probed(&gpu(1), Answer::Given, after(start, 700)).is_some());
-    }
-
-    #[test]
-    fn a_card_that_was_taken_out_is_forgotten() {
-        let mut health = tracker();
-        health.event(&xid(None, 79), &[gpu(1), gpu(2)], Instant::now());
-        health.retain(&[gpu(2)]);
-        assert_eq!(health.ill().collect::<Vec<_>>(), [&gpu(2)]);
     }
 }

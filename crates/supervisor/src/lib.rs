@@ -50,6 +50,3 @@ pub fn run(
     info!("supervisor ends, MPS daemons and their clients stay");
     result
 }
-
-#[cfg(test)]
-mod tests;

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use mpshare_api::status::ReasonText;
 use mpshare_api::{
-    DocumentError, FileStamp, GpuStatus, NodeStatus, read_versioned, write_document,
+    DocumentError, FileStamp, GpuState, GpuStatus, NodeStatus, read_versioned, write_document,
 };
 use mpshare_core::{Gpu, GpuUuid, Inventory, NodePlan, Reason, VersionProfile, plan};
-use mpshare_nvml::{EventKind, HealthTracker, NvmlError, XidPolicy};
+use mpshare_nvml::{Answer, EventKind, HealthTracker, NvmlError, XidPolicy};
 use thiserror::Error;
 use tracing::{info, warn};
 
@@ -29,8 +29,9 @@ use crate::worker::{self, Assignment, Command, Worker};
 /// How often the report is looked after when nothing happens.
 const TICK: Duration = cards::EVERY;
 
-/// From here on a driver that doesn't list its cards counts as hanging.
-const SILENCE: Duration = Duration::from_secs(30);
+/// From here on a driver that says nothing counts as hanging, and its cards as lost: whatever a
+/// container asks of it would hang, too.
+const SILENCE: Duration = Duration::from_mins(1);
 
 /// Why the supervisor can't work at all.
 #[derive(Debug, Error)]
@@ -65,7 +66,7 @@ pub(crate) struct Node {
     written: Option<(NodeStatus, Option<FileStamp>)>,
     write_problem: Option<String>,
     inventory_problem: Option<Reason>,
-    /// When the driver last listed its cards, or said why it can't.
+    /// When the driver last said something.
     answered: Instant,
     refusals: Vec<Reason>,
     /// Cards whose workers wait until everybody can know that they are out of service.
@@ -115,6 +116,7 @@ impl Node {
     /// Works until it is told to stop. Daemons and clients stay when it ends.
     pub(crate) fn run(&mut self, events: &Receiver<Event>) -> Result<(), SupervisorError> {
         loop {
+            self.miss_the_driver();
             self.assign()?;
             self.write_status();
             self.confirm_withdrawals()?;
@@ -124,7 +126,7 @@ impl Node {
                         return Ok(());
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => self.miss_the_driver(),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
             while let Ok(event) = events.try_recv() {
@@ -157,9 +159,8 @@ impl Node {
             }
             Event::Cards(found) => self.take_cards(found),
             Event::Probed(gpu, answer) => {
-                if let Some(change) = self.health.probed(&gpu, answer, Instant::now()) {
-                    info!(?change, "health of a card changed");
-                }
+                self.answered = Instant::now();
+                self.probed(&gpu, answer);
             }
             Event::Stop => return false,
         }
@@ -203,8 +204,19 @@ impl Node {
 
     /// A driver that hangs says nothing, so its silence has to do.
     fn miss_the_driver(&mut self) {
-        if self.answered.elapsed() >= SILENCE {
-            self.driver_fails(format!("no answer for more than {} s", SILENCE.as_secs()));
+        if self.answered.elapsed() < SILENCE {
+            return;
+        }
+        self.driver_fails(format!("no answer for more than {} s", SILENCE.as_secs()));
+        let gpus: Vec<GpuUuid> = self.workers.keys().cloned().collect();
+        for gpu in gpus {
+            self.probed(&gpu, Answer::None);
+        }
+    }
+
+    fn probed(&mut self, gpu: &GpuUuid, answer: Answer) {
+        if let Some(change) = self.health.probed(gpu, answer, Instant::now()) {
+            info!(?change, "health of a card changed");
         }
     }
 
@@ -219,12 +231,11 @@ impl Node {
         // A driver that is too old gets no daemon at all; see the plan.
         let profile = VersionProfile::of(&inventory.driver).unwrap_or(VersionProfile::R535);
         for (gpu, plan) in inventory.gpus.iter().zip(plans) {
-            let ailment = self.ailment(&gpu.uuid);
             if !self.workers.contains_key(&gpu.uuid) {
                 let handle = self.start_worker(gpu, profile)?;
                 self.workers.insert(gpu.uuid.clone(), handle);
             }
-            let assignment = Assignment { gpu: gpu.clone(), profile, plan, ailment };
+            let assignment = Assignment { gpu: gpu.clone(), profile, plan };
             if let Some(handle) = self.workers.get_mut(&gpu.uuid)
                 && handle.assigned.as_ref() != Some(&assignment)
             {
@@ -298,19 +309,29 @@ impl Node {
             }
             return;
         };
-        let of = |gpu: &Gpu| {
-            let handle = self.workers.get(&gpu.uuid);
-            handle.map_or_else(|| GpuStatus::starting(gpu), |handle| handle.status.clone())
-        };
         let status = NodeStatus {
             version: NodeStatus::VERSION,
             config: self.inputs.config.as_ref().map(|(name, _)| name.clone()).unwrap_or_default(),
             driver: inventory.driver.to_string(),
             shared_memory: self.ports.shared_memory,
-            gpus: inventory.gpus.iter().map(of).collect(),
+            gpus: inventory.gpus.iter().map(|gpu| self.card_status(gpu)).collect(),
             reasons: self.reasons(),
         };
         self.write(status);
+    }
+
+    /// What its worker reported last, unless the card is ill: a worker that hangs in the driver
+    /// can't report that.
+    fn card_status(&self, gpu: &Gpu) -> GpuStatus {
+        let handle = self.workers.get(&gpu.uuid);
+        let mut status =
+            handle.map_or_else(|| GpuStatus::starting(gpu), |handle| handle.status.clone());
+        if let Some(ailment) = self.ailment(&gpu.uuid) {
+            let is_lost = matches!(ailment, Reason::GpuLost { .. });
+            status.state = if is_lost { GpuState::Absent } else { GpuState::Fault };
+            status.reason = Some(ReasonText::from(&ailment));
+        }
+        status
     }
 
     fn without_cards(&self) -> NodeStatus {
@@ -397,3 +418,6 @@ pub(crate) fn watch_health(ports: &Ports, events: Sender<Event>) -> std::io::Res
     })?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,7 +37,7 @@ const MAX_STEPS: u32 = 12;
 /// What the main thread tells a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Command {
-    /// What the card should be like, and what ails it.
+    /// What the card should be like.
     Assign(Box<Assignment>),
     /// A daemon or server of the card has died.
     Died(i32),
@@ -46,7 +46,7 @@ pub(crate) enum Command {
     Withdrawn,
 }
 
-/// What a card should be like, and what ails it.
+/// What a card is, and what it should be like.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Assignment {
     /// The card: its index, its MIG mode and its driver may change while we run.
@@ -55,8 +55,6 @@ pub(crate) struct Assignment {
     pub profile: VersionProfile,
     /// The plan.
     pub plan: GpuPlan,
-    /// Why the card can't be used at the moment, whatever the plan.
-    pub ailment: Option<Reason>,
 }
 
 /// How far a card has come.
@@ -159,11 +157,6 @@ impl Worker {
         };
         if plan.replicas == 0 && plan.units.is_empty() && status.state == GpuState::Ready {
             status.state = GpuState::Refused;
-        }
-        if let Some(ailment) = &assignment.ailment {
-            let is_lost = matches!(ailment, Reason::GpuLost { .. });
-            status.state = if is_lost { GpuState::Absent } else { GpuState::Fault };
-            status.reason = Some(ailment.into());
         }
         self.report(status);
         wait

@@ -22,11 +22,6 @@ impl Generation {
         })
     }
 
-    /// A generation that was read from a file; it is only ever compared.
-    pub fn from_text(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -65,14 +65,6 @@ fn the_latest_failure_is_told_in_the_servers_words() {
 }
 
 #[test]
-fn a_fatal_error_belongs_to_the_server_that_logged_it() {
-    let log =
-        "[2026-11-30 06:00:00.000 Server    77] Volta MPS: Server is handling a fatal GPU error.";
-    assert!(had_fatal_error(log, pid(77)));
-    assert!(!had_fatal_error(log, pid(78)));
-}
-
-#[test]
 fn the_tail_of_a_long_log_is_bounded_and_starts_with_a_whole_line() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     for n in 0..20_000 {
