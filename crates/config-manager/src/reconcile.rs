@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _};
 use kube::Client;
-use mpshare_api::{DocumentError, write_document};
+use mpshare_api::write_document;
 use mpshare_core::Reason;
+use mpshare_telemetry::sentence;
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -124,9 +125,15 @@ impl Reconciler {
         if self.view.in_force.as_ref() == Some(&config) {
             return Ok(());
         }
-        write_document(&self.options.root.config(), &config.chosen).map_err(|error| {
-            Reason::ConfigNotWritten { name: config.chosen.name.clone(), problem: cause(&error) }
-        })?;
+        let not_written = |problem| {
+            let name = config.chosen.name.clone();
+            Reason::ConfigNotWritten { name, problem }
+        };
+        // Somebody may have removed the directory since the start.
+        std::fs::create_dir_all(self.options.root.path())
+            .map_err(|error| not_written(error.to_string()))?;
+        write_document(&self.options.root.config(), &config.chosen)
+            .map_err(|error| not_written(sentence(&error)))?;
         self.announce(Announcer::applied(&config));
         self.view.in_force = Some(config);
         Ok(())
@@ -169,16 +176,4 @@ fn log(announcement: &Announcement) {
         Severity::Normal => tracing::info!(reason, "{message}"),
         Severity::Warning => tracing::warn!(reason, "{message}"),
     }
-}
-
-/// The error and what caused it, on one line.
-fn cause(error: &DocumentError) -> String {
-    let mut text = error.to_string();
-    let mut next = std::error::Error::source(error);
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
 }

@@ -17,6 +17,7 @@ use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client};
 use mpshare_api::config::MAX_BYTES;
 use mpshare_api::{ChosenConfig, MpsRoot, NodeStatus, read_document, read_file};
+use mpshare_telemetry::sentence;
 use serde::de::DeserializeOwned;
 
 use crate::backoff::Doubling;
@@ -140,7 +141,7 @@ fn files(root: MpsRoot) -> BoxStream<'static, Fact> {
 /// A damaged document counts as absent; its writer replaces it.
 fn read_tolerantly<T: DeserializeOwned>(path: &Path) -> Option<T> {
     read_document(path).unwrap_or_else(|error| {
-        tracing::warn!(%error, "document ignored");
+        tracing::warn!(error = sentence(&error), "document ignored");
         None
     })
 }

@@ -362,6 +362,8 @@ async fn a_damaged_or_removed_config_is_written_again() {
     until("the damaged file to be replaced", whole).await;
     fs::remove_file(rig.root.config()).unwrap();
     rig.until_in_force("mps-2x").await;
+    fs::remove_dir_all(rig.root.path()).unwrap();
+    rig.until_in_force("mps-2x").await;
 }
 
 #[tokio::test]

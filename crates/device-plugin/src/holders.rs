@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use mpshare_kubelet::pod_resources;
 use mpshare_kubelet::socket::ConnectError;
+use mpshare_telemetry::sentence;
 use tokio::sync::Notify;
 
 use crate::ledger::Listing;
 use crate::node::{Node, Pace};
-use crate::problem::{Failures, sentence};
+use crate::problem::Failures;
 
 /// Least time between two lists that are sent only to make the kubelet write its checkpoint.
 const NEWS_RESEND: Duration = Duration::from_secs(1);

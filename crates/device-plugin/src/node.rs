@@ -15,12 +15,13 @@ use std::time::Instant;
 use mpshare_api::NodeStatus;
 use mpshare_core::{LiveShare, NodePlan, UnitState, plan};
 use mpshare_kubelet::checkpoint::{self, CheckpointError, Entry};
+use mpshare_telemetry::sentence;
 use tokio::sync::{Notify, watch};
 
 use crate::Options;
 use crate::activity::Activity;
 use crate::ledger::{Clients, Evidence, Ledger, Listing, Outcome, Record, reconcile};
-use crate::problem::{Failures, sentence};
+use crate::problem::Failures;
 use crate::units::{Decision, Inputs, Offers, decide};
 use crate::view::View;
 

@@ -1,18 +1,4 @@
-//! Failures of loops: an error and its causes in one line, said once and then counted.
-
-use std::error::Error;
-
-/// An error with its causes, from the outermost in.
-pub(crate) fn sentence(error: &dyn Error) -> String {
-    let mut sentence = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        sentence.push_str(": ");
-        sentence.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    sentence
-}
+//! Failures of loops: said once and then counted.
 
 /// Failures of one kind, each said once and counted until it is over.
 #[derive(Debug)]

@@ -1,7 +1,10 @@
-//! What every long-running role does alike: logs on stderr, and a clean end on a signal.
+//! What every long-running role does alike: logs on stderr, errors in one line, and a clean end on
+//! a signal.
 
+pub mod causes;
 pub mod logs;
 pub mod shutdown;
 
+pub use causes::sentence;
 pub use logs::{LogFormat, init_logs};
 pub use shutdown::until_signal;

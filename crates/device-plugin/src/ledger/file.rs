@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use mpshare_api::{AllocationRecord, Allocations, DocumentError, read_versioned, write_document};
 use mpshare_core::{Grant, LiveShare};
+use mpshare_telemetry::sentence;
 
 use super::{Clients, Record, granted};
-use crate::problem::sentence;
 
 /// The records in memory, and whether the file says the same.
 #[derive(Debug)]

@@ -8,12 +8,12 @@ use mpshare_api::{GpuState, GpuStatus};
 use mpshare_core::preference::{Choice, prefer};
 use mpshare_core::{DeviceId, Grant, Inventory, LiveShare, Mode, Reason, ResourceName, grant};
 use mpshare_kubelet::device_plugin::ContainerAllocateResponse;
+use mpshare_telemetry::sentence;
 
 use super::{Footing, Node, State};
 use crate::control_lock::{DaemonLife, daemon_life};
 use crate::gate;
 use crate::ledger::{Clients, Record};
-use crate::problem::sentence;
 use crate::response::{CONTROL_NODES, DaemonPaths, Surroundings, response};
 use crate::view::Config;
 

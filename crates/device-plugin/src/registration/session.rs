@@ -7,6 +7,7 @@ use std::time::Duration;
 use mpshare_kubelet::device_plugin::{
     DevicePluginServer, RegisterError, RegisterRequest, VERSION, register,
 };
+use mpshare_telemetry::sentence;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -16,7 +17,6 @@ use tonic::transport::Server;
 use super::socket::Predecessor;
 use super::{Kubelet, Resource, SAME_KUBELET_PAUSE, socket};
 use crate::directory::{Identity, identity};
-use crate::problem::sentence;
 use crate::server::{OPTIONS, Service, Streams};
 
 /// The kubelet gets this long to read the empty list before its stream ends.
