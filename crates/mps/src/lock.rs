@@ -14,7 +14,7 @@ use crate::pid::Pid;
 
 /// Who holds a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holder {
+pub(crate) enum Holder {
     /// Nobody.
     Nobody,
     /// This process.
@@ -24,7 +24,7 @@ pub enum Holder {
 }
 
 /// Asks who holds the lock of the file at `path`. A file that isn't there is held by nobody.
-pub fn holder(path: &Path) -> io::Result<Holder> {
+pub(crate) fn holder(path: &Path) -> io::Result<Holder> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Holder::Nobody),

@@ -14,11 +14,11 @@ use crate::pid::Pid;
 use crate::replies;
 
 /// How much of a log's end is read.
-pub const TAIL: u64 = 64 * 1024;
+const TAIL: u64 = 64 * 1024;
 
 /// Who wrote a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+enum Role {
     /// The control daemon.
     Control,
     /// A server.
@@ -29,7 +29,7 @@ pub enum Role {
 
 /// One line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogLine<'a> {
+struct LogLine<'a> {
     /// Local time, `2026-11-30 05:33:04.867`.
     pub time: &'a str,
     /// Who wrote it.
@@ -68,7 +68,7 @@ pub fn tail(path: &Path) -> io::Result<String> {
 }
 
 /// Reads one line; `None` for one of another form.
-pub fn parse_line(line: &str) -> Option<LogLine<'_>> {
+fn parse_line(line: &str) -> Option<LogLine<'_>> {
     let (head, text) = line.strip_prefix('[')?.split_once(']')?;
     let (time, writer) = head.split_at_checked("2026-11-30 05:33:04.867".len())?;
     let (role, pid) = writer.trim().rsplit_once(' ')?;

@@ -38,7 +38,7 @@ impl fmt::Display for ServerStatus {
 
 /// Why a reply is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ReplyError {
+pub(crate) enum ReplyError {
     /// The daemon refuses, for lack of privilege or of the command.
     #[error("refused: `{0}`")]
     Refused(String),
@@ -57,7 +57,7 @@ pub enum ReplyError {
 }
 
 /// A percentage in the daemon's form: always one decimal.
-pub fn percent(line: &str) -> Option<PercentDisplay> {
+pub(crate) fn percent(line: &str) -> Option<PercentDisplay> {
     if line == "0.0" {
         return Some(PercentDisplay::BelowATenth);
     }
@@ -67,7 +67,7 @@ pub fn percent(line: &str) -> Option<PercentDisplay> {
 }
 
 /// A memory limit in the daemon's form: `7G` or `512M`.
-pub fn memory(line: &str) -> Option<MemoryDisplay> {
+pub(crate) fn memory(line: &str) -> Option<MemoryDisplay> {
     let number = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         digits.then(|| text.parse().ok()).flatten()
@@ -81,7 +81,7 @@ pub fn memory(line: &str) -> Option<MemoryDisplay> {
 
 /// The reply to the setting of both defaults and to reading the memory limit, followed by the
 /// percentage of the sentinel.
-pub fn applied(lines: &[String], sentinel: PercentDisplay) -> Result<Defaults, ReplyError> {
+pub(crate) fn applied(lines: &[String], sentinel: PercentDisplay) -> Result<Defaults, ReplyError> {
     refused(lines)?;
     let (echo, rest) = lines.split_first().ok_or_else(|| unknown(lines))?;
     if percent(echo) != Some(sentinel) {
@@ -92,7 +92,7 @@ pub fn applied(lines: &[String], sentinel: PercentDisplay) -> Result<Defaults, R
 
 /// The reply to reading the memory limit, followed by the percentage of the sentinel. No line
 /// means that there is no limit.
-pub fn defaults(lines: &[String], sentinel: PercentDisplay) -> Result<Defaults, ReplyError> {
+pub(crate) fn defaults(lines: &[String], sentinel: PercentDisplay) -> Result<Defaults, ReplyError> {
     refused(lines)?;
     let memory = match lines {
         [] => None,
@@ -103,13 +103,13 @@ pub fn defaults(lines: &[String], sentinel: PercentDisplay) -> Result<Defaults, 
 }
 
 /// The reply to `get_server_list`.
-pub fn server_list(lines: &[String]) -> Result<Vec<Pid>, ReplyError> {
+pub(crate) fn server_list(lines: &[String]) -> Result<Vec<Pid>, ReplyError> {
     refused(lines)?;
     lines.iter().map(|line| pid(line).ok_or_else(|| unknown(lines))).collect()
 }
 
 /// The reply to `get_server_status`.
-pub fn server_status(server: Pid, lines: &[String]) -> Result<ServerStatus, ReplyError> {
+pub(crate) fn server_status(server: Pid, lines: &[String]) -> Result<ServerStatus, ReplyError> {
     refused(lines)?;
     found(server, lines)?;
     let [line] = lines else {
@@ -130,7 +130,7 @@ pub fn server_status(server: Pid, lines: &[String]) -> Result<ServerStatus, Repl
 ///
 /// Empty for a server that is initializing, whatever its clients: whoever needs to be sure asks
 /// for the status too.
-pub fn client_list(server: Pid, lines: &[String]) -> Result<Vec<Pid>, ReplyError> {
+pub(crate) fn client_list(server: Pid, lines: &[String]) -> Result<Vec<Pid>, ReplyError> {
     refused(lines)?;
     found(server, lines)?;
     if lines.iter().any(|line| line.trim() == "0") {
@@ -140,7 +140,10 @@ pub fn client_list(server: Pid, lines: &[String]) -> Result<Vec<Pid>, ReplyError
 }
 
 /// The reply to `get_client_list` and then `get_server_status`.
-pub fn client_list_and_status(server: Pid, lines: &[String]) -> Result<Vec<Pid>, ReplyError> {
+pub(crate) fn client_list_and_status(
+    server: Pid,
+    lines: &[String],
+) -> Result<Vec<Pid>, ReplyError> {
     refused(lines)?;
     found(server, lines)?;
     let (status, clients) = lines.split_last().ok_or_else(|| unknown(lines))?;
@@ -156,7 +159,7 @@ pub fn client_list_and_status(server: Pid, lines: &[String]) -> Result<Vec<Pid>,
 ///
 /// Whether the setting commands echo isn't known of every driver: the last two lines are what
 /// was read. Empty for a server that is initializing.
-pub fn server_limits(server: Pid, lines: &[String]) -> Result<Defaults, ReplyError> {
+pub(crate) fn server_limits(server: Pid, lines: &[String]) -> Result<Defaults, ReplyError> {
     refused(lines)?;
     found(server, lines)?;
     let read = match lines {
@@ -171,7 +174,7 @@ pub fn server_limits(server: Pid, lines: &[String]) -> Result<Defaults, ReplyErr
 }
 
 /// The reply to `terminate_client`: `Ok` once it is done, else what it said.
-pub fn terminated(server: Pid, lines: &[String]) -> Result<Result<(), String>, ReplyError> {
+pub(crate) fn terminated(server: Pid, lines: &[String]) -> Result<Result<(), String>, ReplyError> {
     refused(lines)?;
     found(server, lines)?;
     Ok(match lines {
@@ -181,19 +184,19 @@ pub fn terminated(server: Pid, lines: &[String]) -> Result<Result<(), String>, R
 }
 
 /// The reply to `shutdown_server`, which says nothing when it is fine.
-pub fn shut_down(server: Pid, lines: &[String]) -> Result<(), ReplyError> {
+pub(crate) fn shut_down(server: Pid, lines: &[String]) -> Result<(), ReplyError> {
     found(server, lines)?;
     silent(lines)
 }
 
 /// The reply to a command that says nothing when all is well.
-pub fn silent(lines: &[String]) -> Result<(), ReplyError> {
+pub(crate) fn silent(lines: &[String]) -> Result<(), ReplyError> {
     refused(lines)?;
     if lines.is_empty() { Ok(()) } else { Err(unknown(lines)) }
 }
 
 /// Fails when a line refuses a command.
-pub fn refused(lines: &[String]) -> Result<(), ReplyError> {
+pub(crate) fn refused(lines: &[String]) -> Result<(), ReplyError> {
     let refusal = |line: &&String| {
         line.starts_with("Insufficient privileges")
             || line.starts_with("Not enough privilege")
@@ -206,7 +209,7 @@ pub fn refused(lines: &[String]) -> Result<(), ReplyError> {
 }
 
 /// Lines in one, for a message.
-pub fn joined(lines: &[String]) -> String {
+pub(crate) fn joined(lines: &[String]) -> String {
     lines.join(" | ")
 }
 

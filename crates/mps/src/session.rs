@@ -13,15 +13,15 @@ mod exchange;
 mod turn;
 
 pub(crate) use exchange::wait;
-pub use exchange::{Exchange, ExchangeError, exchange};
-pub use turn::{Turn, TurnError};
+pub(crate) use exchange::{Exchange, exchange};
+pub(crate) use turn::{Turn, TurnError};
 
 /// The command that ends a session: its reply is never empty and changes nothing.
-pub const SENTINEL: &str = "get_default_active_thread_percentage";
+pub(crate) const SENTINEL: &str = "get_default_active_thread_percentage";
 
 /// What came of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The daemon answered everything.
     Answered {
         /// The reply lines of the commands, without the sentinel's.
@@ -40,7 +40,7 @@ pub enum Outcome {
 }
 
 /// Judges what a front-end wrote.
-pub fn outcome(exchange: &Exchange) -> Outcome {
+pub(crate) fn outcome(exchange: &Exchange) -> Outcome {
     let mut lines: Vec<String> = exchange.stdout.lines().map(str::to_owned).collect();
     if let Some(sentinel) = lines.last().and_then(|line| replies::percent(line)) {
         lines.pop();
@@ -63,7 +63,7 @@ pub fn outcome(exchange: &Exchange) -> Outcome {
 ///
 /// The pauses grow from 1 to 50 ms, each with a random part, so that several waiting processes
 /// don't meet again and again.
-pub fn until_answered<E>(
+pub(crate) fn until_answered<E>(
     deadline: Instant,
     mut session: impl FnMut() -> Result<Outcome, E>,
 ) -> Result<(Outcome, u32), E> {

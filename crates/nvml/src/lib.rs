@@ -4,12 +4,12 @@
 //! only user of `nvml-wrapper`. Which events make a card ill ([`XidPolicy`]) and when it is well
 //! again ([`HealthTracker`]) are pure. What follows from illness is the supervisor's business.
 
-pub mod adapter;
-pub mod error;
-pub mod health;
-pub mod inventory;
-pub mod reopening;
-pub mod xid;
+mod adapter;
+mod error;
+mod health;
+mod inventory;
+mod reopening;
+mod xid;
 
 pub use adapter::NvmlInventory;
 pub use error::NvmlError;

@@ -38,12 +38,6 @@ impl ProcessDaemon {
         Self { site, launcher, profile, proc: Proc::default(), patience: Patience::default() }
     }
 
-    /// With `/proc` elsewhere.
-    #[must_use]
-    pub fn with_proc(self, proc: Proc) -> Self {
-        Self { proc, ..self }
-    }
-
     /// With other deadlines.
     #[must_use]
     pub fn with_patience(self, patience: Patience) -> Self {

@@ -13,7 +13,7 @@ const LONGEST_REPLY: usize = 1 << 20;
 
 /// What a front-end wrote.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Exchange {
+pub(crate) struct Exchange {
     /// Replies.
     pub stdout: String,
     /// Trouble with the connection.
@@ -25,7 +25,7 @@ pub struct Exchange {
 /// A front-end that couldn't be run.
 #[derive(Debug, Error)]
 #[error("can't run `{program}`")]
-pub struct ExchangeError {
+pub(crate) struct ExchangeError {
     /// The program.
     pub program: String,
     /// Why.
@@ -34,7 +34,7 @@ pub struct ExchangeError {
 }
 
 /// Runs a front-end with `commands` on its stdin, one a line, until it ends or the deadline.
-pub fn exchange(
+pub(crate) fn exchange(
     mut front_end: Command,
     commands: &str,
     deadline: Instant,

@@ -16,13 +16,13 @@ use thiserror::Error;
 
 /// The right to open a session; ends when dropped.
 #[derive(Debug)]
-pub struct Turn {
+pub(crate) struct Turn {
     _file: File,
 }
 
 /// Why there is no turn.
 #[derive(Debug, Error)]
-pub enum TurnError {
+pub(crate) enum TurnError {
     /// The file can't be used.
     #[error("using `{}` failed", .path.display())]
     File {
@@ -44,7 +44,7 @@ pub enum TurnError {
 
 impl Turn {
     /// Waits for the turn of the file at `path` until `deadline`.
-    pub fn take(path: &Path, deadline: Instant) -> Result<Self, TurnError> {
+    pub(crate) fn take(path: &Path, deadline: Instant) -> Result<Self, TurnError> {
         let failed = |source| TurnError::File { path: path.to_owned(), source };
         let begin = Instant::now();
         let file = OpenOptions::new()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpshare_core::VersionProfile;
-use mpshare_mps::launch::DaemonSettings;
+use mpshare_mps::DaemonSettings;
 use mpshare_mps::{
     ControlDaemon as _, DaemonFault, DaemonSite, LaunchError, Launcher, OwnSession, Patience, Proc,
     ProcessDaemon,

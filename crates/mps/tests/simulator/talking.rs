@@ -3,7 +3,7 @@
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use mpshare_mps::launch::DaemonSettings;
+use mpshare_mps::DaemonSettings;
 use mpshare_mps::{ControlDaemon as _, DaemonFault, Launcher as _, Patience};
 
 use super::node::{Node, fault, limits, patience, until};
