@@ -152,6 +152,7 @@ fn event(data: &EventData<'_>) -> Option<HealthEvent> {
     Some(HealthEvent { gpu, kind })
 }
 
+/// Rounded up: a wait that ends early would be taken for a full one.
 fn milliseconds(duration: Duration) -> u32 {
-    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+    u32::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u32::MAX)
 }
