@@ -11,7 +11,7 @@ use mpshare_api::{DocumentError, GpuPaths, MpsRoot};
 use mpshare_core::{Gpu, GpuPlan, GpuUuid, Hosting, Limits, Reason, VersionProfile};
 use mpshare_mps::{
     ControlDaemon, DaemonError, DaemonFault, DaemonLimits, DaemonSite, LimitError, PipeDirectory,
-    ProcessId, SiteError,
+    ProcessId, SiteError, log,
 };
 use mpshare_nvml::{ComputeMode, NvmlError};
 use thiserror::Error;
@@ -328,6 +328,13 @@ impl Card {
         );
         self.verified = Some((adopted.process, limits));
         Ok(())
+    }
+
+    /// Why no server came up, in the words of the last one that tried.
+    pub(crate) fn server_failure(&self, plan: &GpuPlan) -> Option<String> {
+        let paths = self.wanted_paths(plan)?;
+        let text = log::tail(&self.daemon(&paths).ok()?.site().server_log()).ok()?;
+        log::server_failure(&text).map(str::to_owned)
     }
 
     fn start_server(&self, plan: &GpuPlan) -> Result<(), CardError> {

@@ -251,6 +251,11 @@ impl Worker {
             return Ok(Progress::Starting);
         }
         let outsiders = self.card.outsiders();
+        if self.state.failures == 0
+            && let Some(said) = self.card.server_failure(plan)
+        {
+            warn!(gpu = %self.card.gpu.uuid, said, "no MPS server came up");
+        }
         self.state.server_wanted = Some(Instant::now());
         self.card.perform(&Step::StartServer, plan)?;
         let gpu = self.card.gpu.uuid.clone();
