@@ -10,7 +10,7 @@ mod reconcile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use mpshare_api::NodeStatus;
+use mpshare_api::{GpuState, GpuStatus, NodeStatus};
 use mpshare_core::{DeviceId, Grant, LiveShare};
 
 pub(crate) use file::{Ledger, Origin};
@@ -52,25 +52,26 @@ pub(crate) enum Basis {
     Assumed,
 }
 
-/// UIDs of pods that have an MPS client, by card.
+/// UIDs of pods that have an MPS client, by card; a card whose clients aren't known is missing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Clients(BTreeMap<String, BTreeSet<String>>);
 
 impl Clients {
     /// As the supervisor reports them.
     pub(crate) fn of(status: Option<&NodeStatus>) -> Self {
-        let mut clients: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for gpu in status.iter().flat_map(|status| &status.gpus) {
+        // A supervisor that has just started hasn't looked for the card's daemon yet.
+        let is_known = |gpu: &&GpuStatus| gpu.state != GpuState::Starting || gpu.daemon.is_some();
+        let known = status.iter().flat_map(|status| &status.gpus).filter(is_known);
+        let uids = |gpu: &GpuStatus| {
             let listed = gpu.daemon.iter().flat_map(|daemon| &daemon.clients);
-            let uids = listed.filter_map(|client| client.pod_uid.clone());
-            clients.entry(gpu.uuid.clone()).or_default().extend(uids);
-        }
-        Self(clients)
+            listed.filter_map(|client| client.pod_uid.clone()).collect()
+        };
+        Self(known.map(|gpu| (gpu.uuid.clone(), uids(gpu))).collect())
     }
 
-    /// Whether a pod has a client on the card of `share`.
-    pub(crate) fn has(&self, share: &LiveShare, pod_uid: &str) -> bool {
-        self.0.get(share.gpu.as_str()).is_some_and(|uids| uids.contains(pod_uid))
+    /// Whether a pod has a client on the card of `share`, as far as is known.
+    pub(crate) fn may_have(&self, share: &LiveShare, pod_uid: &str) -> bool {
+        self.0.get(share.gpu.as_str()).is_none_or(|uids| uids.contains(pod_uid))
     }
 }
 
@@ -119,7 +120,7 @@ fn former_pods(records: &[Record], share: &LiveShare, clients: &Clients) -> Vec<
     let uids: BTreeSet<String> = before
         .flat_map(|record| {
             let older = record.former_pods.iter();
-            let still_there = older.filter(|uid| clients.has(share, uid));
+            let still_there = older.filter(|uid| clients.may_have(share, uid));
             still_there.chain(&record.pod_uid).cloned()
         })
         .collect();

@@ -83,11 +83,12 @@ fn is_over(record: &Record, evidence: &Evidence<'_>, now: Instant) -> bool {
     let is_listed = is_listed(record, evidence);
     let is_in_checkpoint = holders(record, evidence).next().is_some();
     let pods = record.former_pods.iter().chain(&record.pod_uid);
-    let has_processes = pods.into_iter().any(|uid| evidence.clients.has(&record.share, uid));
+    let may_have_processes =
+        pods.into_iter().any(|uid| evidence.clients.may_have(&record.share, uid));
     // What was never listed may be on its way into a pod, or an init container's.
     let may_be_unseen = record.standing == Standing::Promised
         && (age < evidence.admission || evidence.checkpoint.is_none());
-    !may_be_unseen && !is_listed && !is_in_checkpoint && !has_processes
+    !may_be_unseen && !is_listed && !is_in_checkpoint && !may_have_processes
 }
 
 /// Whether the pod resources API names one of a record's ids.
@@ -131,7 +132,7 @@ fn completed(record: &Record, evidence: &Evidence<'_>, now: Instant) -> Record {
     }
     if age >= FORMER_POD_KEPT {
         let share = &record.share;
-        record.former_pods.retain(|uid| evidence.clients.has(share, uid));
+        record.former_pods.retain(|uid| evidence.clients.may_have(share, uid));
     }
     if record.basis == Basis::Assumed {
         let told = holders(&record, evidence)

@@ -1,6 +1,7 @@
 use super::*;
 use crate::testing::{inventory, ready, share, status, unit, uuid};
 use mpshare_api::status::ClientStatus;
+use mpshare_api::{GpuState, GpuStatus};
 use mpshare_core::{DeviceId, Memory, Mode, ThreadPercent};
 use mpshare_kubelet::device_plugin::ContainerAllocateResponse;
 
@@ -25,7 +26,7 @@ impl World {
             asked: start,
             listed: Some(PodResources::new()),
             checkpoint: Some(Vec::new()),
-            clients: Clients::default(),
+            clients: Clients::of(Some(&status(vec![ready(0, "any")]))),
             inventory: Some(inventory(1)),
         }
     }
@@ -161,6 +162,19 @@ fn a_share_whose_pod_still_has_processes_is_not_over() {
     let stranger = world.record(2);
     let outcome = world.after(&[owner, successor, stranger], 1000);
     assert_eq!(outcome.records.len(), 2);
+}
+
+#[test]
+fn a_share_of_a_known_pod_is_not_over_before_the_supervisor_has_looked_for_its_processes() {
+    let mut world = World::new();
+    let owner = Record { pod_uid: Some("pod-a".into()), ..world.record(0) };
+    let starting = GpuStatus { state: GpuState::Starting, daemon: None, ..ready(0, "any") };
+    for unknown in [None, Some(status(vec![starting]))] {
+        world.clients = Clients::of(unknown.as_ref());
+        assert_eq!(world.after(std::slice::from_ref(&owner), 1000).records.len(), 1);
+    }
+    world.clients = Clients::of(Some(&status(vec![ready(0, "any")])));
+    assert_eq!(world.after(&[owner], 1000).records, []);
 }
 
 #[test]
