@@ -133,7 +133,7 @@ pub struct DaemonStatus {
     pub pid: i32,
     /// Host path of the pipe directory.
     pub pipe_directory: String,
-    /// PID of its server, once a client has made it start one.
+    /// PID of its server, while there is one.
     pub server: Option<i32>,
     /// The limits as read back from the daemon; `None` until then.
     pub limits: Option<LimitsStatus>,

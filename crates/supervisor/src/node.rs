@@ -171,13 +171,13 @@ impl Node {
     /// up after us.
     fn take_cards(&mut self, found: Result<Inventory, NvmlError>) {
         self.answered = Instant::now();
-        let before = self.inventory.as_ref().or(self.former_inventory.as_ref()).cloned();
         match found {
             Ok(inventory) => {
                 if let Some(_gone) = self.inventory_problem.take() {
                     info!("the driver answers again");
                 }
-                let inventory = with_absent_cards(inventory, before.as_ref());
+                let before = self.inventory.as_ref().or(self.former_inventory.as_ref());
+                let inventory = with_absent_cards(inventory, before);
                 if self.inventory.as_ref() != Some(&inventory) {
                     let driver = &inventory.driver;
                     info!(%driver, cards = inventory.gpus.len(), "inventory");
@@ -188,7 +188,6 @@ impl Node {
                 }
             }
             Err(error) => {
-                self.inventory = before;
                 self.driver_fails(error.to_string());
             }
         }
@@ -200,6 +199,8 @@ impl Node {
             warn!(%reason, "cards can't be read, retrying");
         }
         self.inventory_problem = Some(reason);
+        // Cards that can't be looked at are still in the plan, and their shares are still held.
+        self.inventory = self.inventory.take().or_else(|| self.former_inventory.clone());
     }
 
     /// A driver that hangs says nothing, so its silence has to do.

@@ -125,3 +125,28 @@ fn the_cards_of_a_driver_that_has_begun_to_hang_are_reported_absent() {
     assert_eq!(state(&mut node), (GpuState::Absent, 1));
     std::fs::remove_dir_all(root.path()).unwrap();
 }
+
+#[test]
+fn a_driver_that_hangs_from_the_start_leaves_the_predecessors_cards_in_the_report() {
+    let options = options("successor-of-a-hang");
+    let root = options.root.clone();
+    std::fs::create_dir_all(root.path()).unwrap();
+    let gpus = one_card().gpus.iter().map(GpuStatus::starting).collect();
+    let (events, _received) = mpsc::channel();
+    let report = NodeStatus {
+        version: NodeStatus::VERSION,
+        config: String::new(),
+        driver: "555.58.02".to_owned(),
+        shared_memory: SharedMemory::Host,
+        gpus,
+        reasons: Vec::new(),
+    };
+    write_document(&root.status(), &report).unwrap();
+    let mut node = Node::new(options, ports(), XidPolicy::default(), events).unwrap();
+    node.answered = node.answered.checked_sub(SILENCE).unwrap();
+    node.miss_the_driver();
+    node.write_status();
+    let status: NodeStatus = read_versioned(&root.status()).unwrap().unwrap();
+    assert_eq!((status.gpus.len(), status.reasons.len()), (1, 1));
+    std::fs::remove_dir_all(root.path()).unwrap();
+}
