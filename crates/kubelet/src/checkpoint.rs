@@ -64,7 +64,7 @@ pub fn read(directory: &Path) -> Result<Vec<Entry>, CheckpointError> {
 }
 
 /// Parses the checkpoint's content.
-pub fn parse(json: &[u8]) -> Result<Vec<Entry>, CheckpointError> {
+fn parse(json: &[u8]) -> Result<Vec<Entry>, CheckpointError> {
     let file: wire::File = serde_json::from_slice(json).map_err(CheckpointError::Shape)?;
     let entries = file.data.pod_device_entries.unwrap_or_default();
     Ok(entries.into_iter().map(entry).collect())

@@ -27,13 +27,8 @@ pub const VERSION: &str = "v1beta1";
 pub const HEALTHY: &str = "Healthy";
 /// Health of a device that counts as capacity but can't be allocated.
 pub const UNHEALTHY: &str = "Unhealthy";
-/// Directory of the kubelet's and the plugins' sockets. The kubelet's `--root-dir` doesn't
-/// move it.
-pub const DIRECTORY: &str = "/var/lib/kubelet/device-plugins";
-/// File name of the kubelet's registration socket in the directory.
+/// File name of the kubelet's registration socket in the directory of the plugins' sockets.
 pub const KUBELET_SOCKET_NAME: &str = "kubelet.sock";
-/// The kubelet's registration socket.
-pub const KUBELET_SOCKET: &str = "/var/lib/kubelet/device-plugins/kubelet.sock";
 /// Most bytes that the kubelet takes in one message (grpc-go's default receive limit).
 pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 

@@ -18,9 +18,6 @@ pub use generated::{
     PodResources, TopologyInfo,
 };
 
-/// The kubelet's pod resources socket, unless its `--root-dir` moves it.
-pub const KUBELET_SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
-
 /// A full node's answer, with an entry per device id, can pass tonic's default of 4 MiB.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
@@ -73,7 +70,7 @@ pub async fn list(
 
 /// Groups an answer by holder. The kubelet sends one entry per device id and NUMA node, so a
 /// device of two NUMA nodes comes twice; here it is one.
-pub fn held_devices(answer: ListPodResourcesResponse) -> BTreeMap<Holder, BTreeSet<String>> {
+fn held_devices(answer: ListPodResourcesResponse) -> BTreeMap<Holder, BTreeSet<String>> {
     let mut held: BTreeMap<Holder, BTreeSet<String>> = BTreeMap::new();
     for pod in answer.pod_resources {
         for container in pod.containers {
