@@ -5,7 +5,7 @@
 //! to take cards away, and the last inventory, because without it no unit could be told unhealthy.
 
 use mpshare_api::config::{self, PluginOptions};
-use mpshare_api::{ChosenConfig, MpsRoot, NodeStatus, read_document};
+use mpshare_api::{ChosenConfig, MpsRoot, NodeStatus, read_versioned};
 use mpshare_core::{Inventory, NodeConfig, Reason};
 
 /// A config that was accepted.
@@ -53,7 +53,7 @@ impl View {
 
     fn take_config(&mut self, root: &MpsRoot) {
         let path = root.config();
-        let Ok(Some(chosen)) = read_document::<ChosenConfig>(&path) else {
+        let Ok(Some(chosen)) = read_versioned::<ChosenConfig>(&path) else {
             self.chosen = None;
             self.config_problem = Some(Reason::ConfigMissing { path: path.display().to_string() });
             return;
@@ -82,7 +82,7 @@ impl View {
 
     fn take_status(&mut self, root: &MpsRoot) {
         let path = root.status();
-        let status = read_document::<NodeStatus>(&path).ok().flatten();
+        let status = read_versioned::<NodeStatus>(&path).ok().flatten();
         let inventory = status.as_ref().and_then(NodeStatus::inventory);
         // A report whose inventory makes no sense is damaged as a whole.
         self.status = status.filter(|_| inventory.is_some());

@@ -314,6 +314,9 @@ impl Card {
             return Ok(());
         };
         let wanted = DaemonLimits::try_from(limits)?;
+        let is_new = self.verified.is_none_or(|(process, _)| process != adopted.process);
+        // From here on the former limits may hold no more, also when a later question fails.
+        self.verified = None;
         daemon.apply(wanted)?;
         for server in daemon.servers()? {
             daemon.apply_to_server(server.pid, wanted)?;
@@ -321,7 +324,6 @@ impl Card {
                 self.start_limits.changed(process);
             }
         }
-        let is_new = self.verified.is_none_or(|(process, _)| process != adopted.process);
         info!(
             gpu = %self.gpu.uuid, pid = %adopted.process, memory = %limits.memory,
             percent = %limits.percent, adopted = is_new, "limits of the MPS daemon verified"

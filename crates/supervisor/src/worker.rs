@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use mpshare_api::status::{ClientStatus, DaemonStatus, LimitsStatus, ReasonText};
 use mpshare_api::{GpuState, GpuStatus};
-use mpshare_core::{Gpu, GpuPlan, Reason, Unit, VersionProfile};
+use mpshare_core::{Gpu, GpuPlan, Hosting, Reason, Unit, VersionProfile};
 use mpshare_mps::Pid;
 use tracing::{info, warn};
 
@@ -153,7 +153,7 @@ impl Worker {
         plan.generation.as_str().clone_into(&mut status.generation);
         let wait = match self.steps(plan) {
             Ok(progress) => self.progressed(&progress, plan, &mut status),
-            Err(error) => self.failed(&error, &mut status),
+            Err(error) => self.failed(&error, plan, &mut status),
         };
         if plan.replicas == 0 && plan.units.is_empty() && status.state == GpuState::Ready {
             status.state = GpuState::Refused;
@@ -280,7 +280,7 @@ impl Worker {
         let daemon = match self.card.planned_daemon(plan) {
             Ok(Some(daemon)) => daemon,
             Ok(None) => return self.options.idle_interval,
-            Err(error) => return self.failed(&error, status),
+            Err(error) => return self.failed(&error, plan, status),
         };
         let Some((process, limits)) = self.card.verified else {
             return self.options.busy_interval;
@@ -312,7 +312,7 @@ impl Worker {
         daemon.map(|daemon| daemon.clients.clone()).unwrap_or_default()
     }
 
-    fn failed(&mut self, error: &CardError, status: &mut GpuStatus) -> Duration {
+    fn failed(&mut self, error: &CardError, plan: &GpuPlan, status: &mut GpuStatus) -> Duration {
         let gpu = self.card.gpu.uuid.clone();
         let reason = error.reason(&gpu);
         if self.state.failures == 0 {
@@ -320,9 +320,16 @@ impl Worker {
         }
         let backoff = MIN_BACKOFF.saturating_mul(1 << self.state.failures.min(7));
         self.state.failures = self.state.failures.saturating_add(1);
-        match self.state.reported.as_ref().filter(|_| error.is_passing()) {
-            Some(before) => *status = before.clone(),
-            None => status.state = GpuState::Fault,
+        match &self.state.reported {
+            Some(before) if error.is_passing() => {
+                *status = before.clone();
+                if self.card.verified.is_none() {
+                    narrow(status, plan);
+                }
+            }
+            // Nothing is known of a daemon that nobody could ask yet, nothing bad either.
+            None if error.is_passing() => status.state = GpuState::Starting,
+            Some(_) | None => status.state = GpuState::Fault,
         }
         status.reason = Some(ReasonText::from(&reason));
         backoff.min(MAX_BACKOFF)
@@ -343,6 +350,16 @@ impl Worker {
         self.state.reported = Some(status.clone());
         // Nobody listens any more only when the process is ending.
         drop(self.events.send(Event::Report(Box::new(status))));
+    }
+}
+
+/// While limits are on their way to a daemon, only what both the old and the new ones let through
+/// is sure to get through.
+fn narrow(status: &mut GpuStatus, plan: &GpuPlan) {
+    let limits = status.daemon.as_mut().and_then(|daemon| daemon.limits.as_mut());
+    if let (Some(limits), Hosting::Mps { limits: wanted, .. }) = (limits, &plan.hosting) {
+        limits.memory_mib = limits.memory_mib.min(wanted.memory.mib());
+        limits.percent_tenths = limits.percent_tenths.min(wanted.percent.tenths());
     }
 }
 

@@ -1,0 +1,1 @@
+//! An API server that fails, and objects that go away.

@@ -1,0 +1,1 @@
+//! Races of pods, configs, restarts and kills.
