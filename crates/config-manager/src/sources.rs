@@ -16,9 +16,8 @@ use kube::runtime::utils::ResetTimerBackoff;
 use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client};
 use mpshare_api::config::MAX_BYTES;
-use mpshare_api::{ChosenConfig, MpsRoot, NodeStatus, read_document, read_file};
+use mpshare_api::{ChosenConfig, MpsRoot, NodeStatus, Versioned, read_file, read_versioned};
 use mpshare_telemetry::sentence;
-use serde::de::DeserializeOwned;
 
 use crate::backoff::Doubling;
 use crate::directory::changes;
@@ -130,17 +129,15 @@ fn files(root: MpsRoot) -> BoxStream<'static, Fact> {
     let concerns = |name: &OsStr| name == "status.json" || name == "config.yaml";
     let changes = changes(root.path().to_owned(), concerns);
     let read = move |()| Fact::Files {
-        status: read_tolerantly::<NodeStatus>(&root.status())
-            .filter(|status| status.version == NodeStatus::VERSION),
-        config: read_tolerantly::<ChosenConfig>(&root.config())
-            .filter(|config| config.version == ChosenConfig::VERSION),
+        status: read_tolerantly::<NodeStatus>(&root.status()),
+        config: read_tolerantly::<ChosenConfig>(&root.config()),
     };
     changes.map(read).boxed()
 }
 
 /// A damaged document counts as absent; its writer replaces it.
-fn read_tolerantly<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    read_document(path).unwrap_or_else(|error| {
+fn read_tolerantly<T: Versioned>(path: &Path) -> Option<T> {
+    read_versioned(path).unwrap_or_else(|error| {
         tracing::warn!(error = sentence(&error), "document ignored");
         None
     })
