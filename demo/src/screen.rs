@@ -1,9 +1,16 @@
 //! What a person sees while the story goes on, and the summary for machines.
 
-use std::io::{IsTerminal as _, stdout};
+use std::io::{IsTerminal as _, Write as _, stdout};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+
+/// Prints a line; a reader that has gone away is no reason to fail.
+macro_rules! say {
+    ($($argument:tt)*) => {
+        drop(writeln!(stdout(), $($argument)*))
+    };
+}
 
 /// How the story is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,16 +57,16 @@ impl Screen {
     /// A chapter begins.
     pub(crate) fn chapter(&self, title: &str) {
         if self.form == Form::Text {
-            println!("\n{}", bold(title));
+            say!("\n{}", bold(title));
         }
     }
 
     /// Something was seen, with its numbers.
     pub(crate) fn seen(&mut self, title: &str, details: Vec<String>, took: Duration) {
         if self.form == Form::Text {
-            println!("  {} {title} {}", green("✓"), dim(&format!("({} ms)", took.as_millis())));
+            say!("  {} {title} {}", green("✓"), dim(&format!("({} ms)", took.as_millis())));
             for detail in &details {
-                println!("      {detail}");
+                say!("      {detail}");
             }
         }
         self.push(title, true, details, took);
@@ -68,7 +75,7 @@ impl Screen {
     /// Something wasn't seen.
     pub(crate) fn missed(&mut self, title: &str, problem: &str, took: Duration) {
         if self.form == Form::Text {
-            println!("  {} {title}\n      {problem}", red("✗"));
+            say!("  {} {title}\n      {problem}", red("✗"));
         }
         self.push(title, false, vec![problem.to_owned()], took);
     }
@@ -78,20 +85,20 @@ impl Screen {
         self.sights.push(Sight { title: title.to_owned(), seen, details, milliseconds });
     }
 
-    /// The summary; whether everything was seen.
-    pub(crate) fn finish(&self) -> bool {
+    /// The summary; whether the whole story was told and everything in it seen.
+    pub(crate) fn finish(&self, is_told: bool) -> bool {
         let missed = self.sights.iter().filter(|sight| !sight.seen).count();
         let seconds = self.start.elapsed().as_secs_f64();
-        let passed = missed == 0;
+        let passed = is_told && missed == 0;
         match self.form {
             Form::Text => {
                 let count = self.sights.len();
                 let verdict = if passed { green("all seen") } else { red("not all seen") };
-                println!("\n{verdict}: {} of {count} in {seconds:.1} s", count - missed);
+                say!("\n{verdict}: {} of {count} in {seconds:.1} s", count - missed);
             }
             Form::Json => {
                 let report = Report { passed, seconds, steps: &self.sights };
-                println!("{}", serde_json::to_string_pretty(&report).unwrap_or_default());
+                say!("{}", serde_json::to_string_pretty(&report).unwrap_or_default());
             }
         }
         passed

@@ -9,9 +9,10 @@ mod scenes;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use mpshare_testkit::fakekubelet::{Phase, PodHandle};
 use mpshare_testkit::simnode::{NODE, Setup, SimNode};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::screen::{Form, Screen};
 
@@ -34,18 +35,20 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let form = if args.json { Form::Json } else { Form::Text };
     let mut screen = Screen::new(form);
     let mut story = Story { node: SimNode::start(Setup::two_cards()).await?, pods: Vec::new() };
+    let mut end = End::new()?;
     let told = tokio::select! {
         told = scenes::all(&mut story, &mut screen) => told,
-        _ = tokio::signal::ctrl_c() => false,
+        signal = end.signal() => bail!("ended by {signal} in the middle of the story"),
     };
-    let passed = screen.finish();
+    let passed = screen.finish(told);
     if args.keep {
-        keep(&story.node).await;
-    } else if !(told && passed) {
+        keep(&story.node);
+        end.signal().await;
+    } else if !passed {
         show_logs(&story.node);
     }
     drop(story);
-    ensure!(told && passed, "not every step was seen");
+    ensure!(passed, "not every step was seen");
     Ok(())
 }
 
@@ -118,14 +121,38 @@ impl Story {
     }
 }
 
-async fn keep(node: &SimNode) {
-    println!("\nThe node stays up until Ctrl-C. Look at it:");
-    println!("  export KUBECONFIG={}", node.kubeconfig().display());
-    println!("  kubectl get pods; kubectl describe node {NODE}");
-    println!("  kubectl label node {NODE} nvidia.com/device-plugin.config=mps-2x --overwrite");
-    println!("  status and logs are in {}", node.path().display());
-    // A signal that can't be waited for ends the wait.
-    drop(tokio::signal::ctrl_c().await);
+/// The ways in which a person or a terminal ends a program.
+struct End {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl End {
+    fn new() -> Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn signal(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "Ctrl-C",
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.hangup.recv() => "SIGHUP",
+        }
+    }
+}
+
+/// Talk, not data: it goes beside the story.
+fn keep(node: &SimNode) {
+    eprintln!("\nThe node stays up until Ctrl-C. Look at it:");
+    eprintln!("  export KUBECONFIG={}", node.kubeconfig().display());
+    eprintln!("  kubectl get pods; kubectl describe node {NODE}; kubectl get events");
+    eprintln!("  kubectl label node {NODE} nvidia.com/device-plugin.config=mps-2x --overwrite");
+    eprintln!("  status and logs are in {}", node.path().display());
 }
 
 fn show_logs(node: &SimNode) {

@@ -10,6 +10,7 @@ mod leftovers;
 mod programs;
 mod role;
 mod scheduler;
+mod watchdog;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ pub use role::Role;
 use crate::fakekube::FakeKube;
 use crate::fakekubelet::{FakeKubelet, Image, Options};
 use role::RoleProcess;
+use watchdog::Watchdog;
 
 /// The node's name.
 pub const NODE: &str = "gpu-node";
@@ -80,8 +82,10 @@ pub struct SimNode {
     kube: Arc<FakeKube>,
     store: Store,
     setup: Setup,
-    directory: TempDir,
     kubeconfig: PathBuf,
+    directory: TempDir,
+    /// Last, so that it finds nothing left to do when all goes well.
+    _watchdog: Watchdog,
 }
 
 impl SimNode {
@@ -89,6 +93,7 @@ impl SimNode {
     pub async fn start(setup: Setup) -> Result<Self> {
         let directory = short_directory()?;
         let path = directory.path();
+        let watchdog = Watchdog::start(&path.join("sim"), path)?;
         programs::lay_out(&setup.programs, path)?;
         std::fs::create_dir(path.join("shm"))?;
         let store = Store::create(path.join("sim"), &state(&setup)?)?;
@@ -99,8 +104,17 @@ impl SimNode {
             Arc::new(FakeKubelet::start(kubelet_options(path, &store, setup.seed)).await?);
         let bridge =
             tokio::spawn(bridge::run(Arc::clone(&kube), Arc::clone(&kubelet), setup.sync_every));
-        let roles = BTreeMap::new();
-        Ok(Self { roles, bridge, kubelet, kube, store, setup, directory, kubeconfig })
+        Ok(Self {
+            roles: BTreeMap::new(),
+            bridge,
+            kubelet,
+            kube,
+            store,
+            setup,
+            kubeconfig,
+            directory,
+            _watchdog: watchdog,
+        })
     }
 
     /// Starts a process of the product.
@@ -197,12 +211,6 @@ impl SimNode {
     /// PIDs of everything that runs on the node.
     pub fn processes(&self) -> Vec<i32> {
         leftovers::processes(self.store.dir())
-    }
-
-    /// Leaves everything running and the directory in place.
-    pub fn keep(mut self) -> PathBuf {
-        self.directory.disable_cleanup(true);
-        self.path().to_path_buf()
     }
 
     fn arguments(&self, role: Role) -> Vec<String> {

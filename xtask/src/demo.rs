@@ -1,10 +1,11 @@
 //! `demo` and `bench`: build, then hand over to the program in `demo/`.
 
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 
-use crate::build::{Profile, programs};
+use crate::build::{Profile, programs, target_dir};
 
 /// The story of the simulated node.
 pub(crate) fn demo(args: &[String]) -> Result<ExitCode> {
@@ -18,12 +19,14 @@ pub(crate) fn bench(what: &str, args: &[String]) -> Result<ExitCode> {
 }
 
 fn start(profile: Profile, task: &str, args: &[String]) -> Result<ExitCode> {
+    let first = if target_dir().join("debug/mpshare").exists() {
+        ""
+    } else {
+        "; the first time takes some minutes"
+    };
+    eprintln!("building the product and the simulated node{first}");
     let program = programs(profile)?.join("mpshare-demo");
-    let status = Command::new(&program)
-        .arg(task)
-        .args(args)
-        .status()
-        .with_context(|| format!("can't start `{}`", program.display()))?;
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+    // In place of this process, so that signals reach the one that has to clean up.
+    let error = Command::new(&program).arg(task).args(args).exec();
+    Err(error).with_context(|| format!("can't start `{}`", program.display()))
 }

@@ -29,7 +29,8 @@ struct Args {
 enum Task {
     /// Build everything and run the simulated node's story.
     Demo {
-        /// Passed on to the demo: `--keep`, `--json`.
+        /// `--keep` leaves the node up until Ctrl-C, with a kubeconfig for `kubectl`; `--json` prints
+        /// one JSON document instead of the story.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
@@ -37,11 +38,11 @@ enum Task {
     Test,
     /// Check the architecture only.
     Tidy,
-    /// Measure.
+    /// Measure start-up, reload, memory and idle CPU against their goals (release build).
     Bench {
         /// What to measure: `node`.
         what: String,
-        /// Passed on to the benchmark.
+        /// `--starts N`, `--reloads N`, `--idle-seconds N`, `--json`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },

@@ -24,12 +24,12 @@ pub(crate) fn run() -> Result<ExitCode> {
         let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
         build::run(cargo().args(arguments))
     })?;
-    step("tests", tests)?;
     step("docs", || {
         let mut docs = cargo();
         docs.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
         build::run(&mut docs)
     })?;
+    step("tests", tests)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -80,6 +80,9 @@ fn run_watching(command: &mut Command) -> Result<BTreeSet<String>> {
     }
     let status = child.wait()?;
     if !status.success() {
+        for reason in &skipped {
+            println!("{reason}");
+        }
         bail!("{command:?} ended with {status}");
     }
     Ok(skipped)

@@ -182,7 +182,7 @@ fn shortage(gpu: &Gpu, target: &Target, held: &[&LiveShare], free: u32) -> Optio
         gpu: gpu.uuid.clone(),
         units: open.saturating_sub(free_ids),
         unit: unit.memory,
-        left: memory_left(gpu, held),
+        left: memory_left(gpu, held).saturating_sub(unit.memory.times(free.into())),
     })
 }
 

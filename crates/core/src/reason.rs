@@ -46,7 +46,7 @@ pub enum Reason {
 
     // What has to wait for shares that containers hold.
     #[error(
-        "`{gpu}` keeps {shares} shares of the former configuration ({memory}) until their pods end; hint: nothing is lost, or end those pods"
+        "`{gpu}` keeps the shares of the former configuration ({shares}, {memory} in all) until their pods end; hint: nothing is lost, or end those pods"
     )]
     WaitingForShares { gpu: GpuUuid, shares: usize, memory: Memory },
     #[error(
@@ -54,7 +54,7 @@ pub enum Reason {
     )]
     WaitingForClients { gpu: GpuUuid, clients: usize },
     #[error(
-        "`{gpu}` can't back {units} more units of {unit} yet: {left} left beside older shares; hint: they follow when those pods end"
+        "`{gpu}` can't back {units} of its units ({unit} each) yet: {left} left beside live shares and free units; hint: they follow when pods with older shares end"
     )]
     UnitsNotBacked { gpu: GpuUuid, units: usize, unit: Memory, left: Memory },
 

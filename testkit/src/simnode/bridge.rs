@@ -163,6 +163,7 @@ impl Bridge {
         let is_told = known.clone().any(|condition| condition["message"] == message);
         if !is_told {
             self.kube.patch_status("pods", namespace, name, status).await?;
+            self.kube.create(scheduler::failed_scheduling(pod, message)).await?;
         }
         Ok(())
     }

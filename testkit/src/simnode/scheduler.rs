@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 /// Why a pod doesn't fit, in the words of the real scheduler's Event; `Ok` when it does.
 pub(super) fn fits(pod: &Value, node: &Value, pods: &[Value]) -> Result<(), String> {
+    if node["spec"]["unschedulable"] == true {
+        return Err("0/1 nodes are available: 1 node(s) were unschedulable.".to_owned());
+    }
     let labels = &node["metadata"]["labels"];
     let selector = pod["spec"]["nodeSelector"].as_object();
     let is_selected = selector.is_none_or(|wanted| wanted.iter().all(|(k, v)| labels[k] == *v));
@@ -77,4 +80,21 @@ pub(super) fn unschedulable(message: &str) -> Value {
     json!({"phase": "Pending", "conditions": [{
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
     }]})
+}
+
+/// The Event about it.
+pub(super) fn failed_scheduling(pod: &Value, message: &str) -> Value {
+    let metadata = &pod["metadata"];
+    json!({
+        "apiVersion": "v1", "kind": "Event", "type": "Warning",
+        "metadata": {"generateName": "failed-scheduling-", "namespace": metadata["namespace"]},
+        "involvedObject": {
+            "apiVersion": "v1", "kind": "Pod", "name": metadata["name"],
+            "namespace": metadata["namespace"], "uid": metadata["uid"],
+        },
+        "reason": "FailedScheduling", "message": message, "count": 1,
+        "source": {"component": "default-scheduler"},
+        "firstTimestamp": metadata["creationTimestamp"],
+        "lastTimestamp": metadata["creationTimestamp"],
+    })
 }

@@ -156,8 +156,11 @@ impl Node {
         let fake = PathBuf::from(env!("CARGO_BIN_EXE_nvidia-cuda-mps-control"));
         let program = real_program().unwrap_or(fake);
         let programs = program.parent().unwrap().display().to_string();
-        let mut command = Command::new(&program);
+        // A shell that runs tests in the background has them ignore SIGINT, which is inherited.
+        let mut command = Command::new("env");
         command
+            .arg("--default-signal")
+            .arg(&program)
             .env_clear()
             .env("PATH", format!("{programs}:/usr/bin:/bin"))
             .env("CUDA_MPS_PIPE_DIRECTORY", self.pipe())
