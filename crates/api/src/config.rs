@@ -30,7 +30,7 @@ mod sharing;
 mod yaml;
 
 pub use flags::{DeviceIdStrategy, DeviceListStrategy, PluginOptions};
-pub use manifest::config_map_texts;
+pub use manifest::{ConfigText, config_map_texts};
 pub use mistake::ConfigError;
 pub use schema::json_schema;
 

@@ -78,7 +78,14 @@ impl Announcer {
             Some(Some(last)) => *last != said(gpu),
             Some(None) | None => gpu.reason.is_some() || severity(gpu.state) == Severity::Warning,
         };
-        let news = status.gpus.iter().filter(is_news).map(state_of).collect();
+        // A start that goes well is a moment between two states that are news.
+        let is_passing = |gpu: &&GpuStatus| gpu.state == GpuState::Starting && gpu.reason.is_none();
+        let news = status
+            .gpus
+            .iter()
+            .filter(|gpu| is_news(gpu) && !is_passing(gpu))
+            .map(state_of)
+            .collect();
         let all = status.gpus.iter().map(|gpu| (gpu.uuid.clone(), said(gpu)));
         self.gpus = Some(all.collect());
         news

@@ -6,8 +6,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-use mpshare_api::config::{self, AcceptedConfig, ConfigError};
+use mpshare_api::config::{self, AcceptedConfig, ConfigError, ConfigText};
 use serde_json::json;
 
 /// Arguments of `mpshare config`.
@@ -50,18 +49,19 @@ pub(crate) fn run(args: ConfigArgs) -> ExitCode {
     let mut out = io::stdout().lock();
     let done = match args.command {
         ConfigCommand::Check(args) => check(&args, &mut io::stdin().lock(), &mut out),
-        ConfigCommand::Schema => {
-            writeln!(out, "{:#}", config::json_schema()).map(|()| true).map_err(anyhow::Error::from)
-        }
+        ConfigCommand::Schema => writeln!(out, "{:#}", config::json_schema())
+            .map(|()| Outcome::Accepted)
+            .map_err(anyhow::Error::from),
     };
     match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
+        Ok(Outcome::Accepted) => ExitCode::SUCCESS,
+        Ok(Outcome::Refused) => ExitCode::from(1),
+        Ok(Outcome::Unread) => ExitCode::from(2),
         // The reader of a pipe has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Nothing is left to be done when even this can't be written.
-            drop(writeln!(io::stderr(), "{error:#}; hint: `-` is standard input"));
+            drop(writeln!(io::stderr(), "{error:#}"));
             ExitCode::from(2)
         }
     }
@@ -72,25 +72,45 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     cause.is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
+/// What became of all configs together; the worst counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Accepted,
+    Refused,
+    /// A file couldn't be read.
+    Unread,
+}
+
 /// One config and what was found.
 struct Checked {
     name: String,
     result: Result<AcceptedConfig, ConfigError>,
+    /// Nothing was in it: the output of a command that failed, perhaps.
+    is_empty: bool,
 }
 
-/// Whether all configs were accepted.
-fn check(args: &CheckArgs, stdin: &mut impl Read, out: &mut impl Write) -> anyhow::Result<bool> {
-    let mut checked = Vec::new();
+/// Checks what can be read, and says what can't.
+fn check(args: &CheckArgs, stdin: &mut impl Read, out: &mut impl Write) -> anyhow::Result<Outcome> {
+    let (mut checked, mut unread) = (Vec::new(), 0_usize);
     for path in &args.files {
-        let text = read(path, stdin);
-        let text = text.with_context(|| format!("can't read `{}`", path.display()))?;
-        checked.extend(check_text(&path.display().to_string(), &text));
+        match read(path, stdin) {
+            Ok(text) => checked.extend(check_text(&path.display().to_string(), &text)),
+            Err(error) => {
+                unread += 1;
+                writeln!(io::stderr(), "can't read `{}`: {error}", path.display())?;
+            }
+        }
     }
     match args.output {
         Output::Text => write_text(out, &checked)?,
         Output::Json => write_json(out, &checked)?,
     }
-    Ok(checked.iter().all(|one| one.result.is_ok()))
+    let all_accepted = checked.iter().all(|one| one.result.is_ok());
+    Ok(match unread {
+        0 if all_accepted => Outcome::Accepted,
+        0 => Outcome::Refused,
+        _ => Outcome::Unread,
+    })
 }
 
 fn read(path: &Path, stdin: &mut impl Read) -> io::Result<String> {
@@ -107,19 +127,41 @@ fn check_text(name: &str, text: &str) -> Vec<Checked> {
     let Some(texts) = config::config_map_texts(text) else {
         return vec![check_one(name.to_owned(), text)];
     };
-    texts.iter().map(|(key, text)| check_one(format!("{name}[{key}]"), text)).collect()
+    if texts.is_empty() {
+        return vec![nothing_in(name)];
+    }
+    let has_one_map =
+        texts.iter().all(|one| texts.first().is_some_and(|first| first.map == one.map));
+    let label = |one: &ConfigText| {
+        if has_one_map {
+            format!("{name}[{}]", one.key)
+        } else {
+            format!("{name}[{}/{}]", one.map, one.key)
+        }
+    };
+    texts.iter().map(|one| check_one(label(one), &one.text)).collect()
+}
+
+/// A `ConfigMap` without configs picks nothing on any node, which can't be what was meant.
+fn nothing_in(name: &str) -> Checked {
+    let message = "the ConfigMap has no `data`, so there is no config in it; hint: each key of \
+                   `data` is one config"
+        .to_owned();
+    let report = format!("{name}: {message}\n");
+    let error = ConfigError { line: 0, column: 0, message, report };
+    Checked { name: name.to_owned(), result: Err(error), is_empty: true }
 }
 
 fn check_one(name: String, text: &str) -> Checked {
     let result = config::parse(&name, text);
-    Checked { name, result }
+    Checked { name, result, is_empty: text.trim().is_empty() }
 }
 
 fn write_text(out: &mut impl Write, checked: &[Checked]) -> io::Result<()> {
-    for Checked { name, result } in checked {
+    for Checked { name, result, is_empty } in checked {
         match result {
             Ok(config) => {
-                writeln!(out, "{name}: ok")?;
+                writeln!(out, "{name}: ok{}", if *is_empty { ", but empty" } else { "" })?;
                 for sentence in config.meaning() {
                     writeln!(out, "  {sentence}")?;
                 }
@@ -136,10 +178,11 @@ fn write_text(out: &mut impl Write, checked: &[Checked]) -> io::Result<()> {
 fn write_json(out: &mut impl Write, checked: &[Checked]) -> io::Result<()> {
     let configs: Vec<_> = checked
         .iter()
-        .map(|Checked { name, result }| match result {
+        .map(|Checked { name, result, is_empty }| match result {
             Ok(config) => json!({
                 "name": name,
                 "accepted": true,
+                "empty": is_empty,
                 "meaning": config.meaning(),
                 "warnings": config.warnings,
             }),
@@ -166,7 +209,7 @@ mod tests {
         let args = CheckArgs { files: vec!["-".into()], output };
         let mut out = Vec::new();
         let accepted = check(&args, &mut text.as_bytes(), &mut out).unwrap();
-        (accepted, String::from_utf8(out).unwrap())
+        (accepted == Outcome::Accepted, String::from_utf8(out).unwrap())
     }
 
     #[test]
@@ -190,6 +233,23 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_cannot_be_read_keeps_no_other_from_being_checked() {
+        let args =
+            CheckArgs { files: vec!["/nowhere/x.yaml".into(), "-".into()], output: Output::Text };
+        let mut out = Vec::new();
+        let outcome = check(&args, &mut GOOD.as_bytes(), &mut out).unwrap();
+        assert_eq!(outcome, Outcome::Unread);
+        assert!(String::from_utf8(out).unwrap().starts_with("-: ok\n"));
+    }
+
+    #[test]
+    fn nothing_at_all_is_told() {
+        assert!(answer("", Output::Text).1.starts_with("-: ok, but empty\n"));
+        let (accepted, text) = answer("kind: ConfigMap\n", Output::Text);
+        assert!(!accepted && text.contains("no config in it"), "{text}");
+    }
+
+    #[test]
     fn each_key_of_a_config_map_is_checked_by_its_name() {
         let manifest =
             "kind: ConfigMap\ndata:\n  good: '{}'\n  bad: |\n    version: v1\n    mps: {}\n";
@@ -200,13 +260,5 @@ mod tests {
         assert_eq!(answer["configs"][0]["line"], 2);
         assert_eq!(answer["configs"][1]["name"], "-[good]");
         assert_eq!(answer["configs"][1]["accepted"], true);
-    }
-
-    #[test]
-    fn a_file_that_isnt_there_is_no_refusal() {
-        let args =
-            CheckArgs { files: vec!["/nonexistent/config.yaml".into()], output: Output::Text };
-        let error = check(&args, &mut io::empty(), &mut io::sink()).unwrap_err();
-        assert_eq!(error.to_string(), "can't read `/nonexistent/config.yaml`");
     }
 }

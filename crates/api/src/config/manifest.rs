@@ -6,18 +6,44 @@ use serde::Deserialize;
 
 use super::MAX_BYTES;
 
+/// One config of a `ConfigMap`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigText {
+    /// Name of the `ConfigMap`; empty where the manifest gives none.
+    pub map: String,
+    /// Its key.
+    pub key: String,
+    /// The config.
+    pub text: String,
+}
+
 #[derive(Deserialize)]
 struct Manifest {
     kind: Option<String>,
     #[serde(default)]
+    metadata: Option<Metadata>,
+    #[serde(default)]
     data: Option<BTreeMap<String, String>>,
 }
 
-/// The configs of a `ConfigMap` manifest by key; `None` when the text isn't one.
+#[derive(Deserialize)]
+struct Metadata {
+    name: Option<String>,
+}
+
+impl Manifest {
+    fn texts(self) -> impl Iterator<Item = ConfigText> {
+        let map = self.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
+        let data = self.data.unwrap_or_default().into_iter();
+        data.map(move |(key, text)| ConfigText { map: map.clone(), key, text })
+    }
+}
+
+/// The configs of the `ConfigMap` manifests in a text; `None` when there is no such manifest.
 ///
 /// Several documents are allowed, as in the output of `helm template`; those that aren't a
 /// `ConfigMap` count for nothing.
-pub fn config_map_texts(text: &str) -> Option<BTreeMap<String, String>> {
+pub fn config_map_texts(text: &str) -> Option<Vec<ConfigText>> {
     if text.len() > MAX_BYTES.saturating_mul(2) {
         return None;
     }
@@ -33,7 +59,7 @@ pub fn config_map_texts(text: &str) -> Option<BTreeMap<String, String>> {
         .filter(|manifest| manifest.kind.as_deref() == Some("ConfigMap"))
         .peekable();
     maps.peek()?;
-    Some(maps.flat_map(|map| map.data.unwrap_or_default()).collect())
+    Some(maps.flat_map(Manifest::texts).collect())
 }
 
 #[cfg(test)]
@@ -44,9 +70,18 @@ mod tests {
     fn keys_of_a_config_map_are_texts_of_their_own() {
         let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  mps-1x: |\n    version: v1\n  mps-2x: |\n    version: v2\n---\nkind: Service\n";
         let texts = config_map_texts(manifest).unwrap();
-        assert_eq!(texts["mps-1x"], "version: v1\n");
-        assert_eq!(texts["mps-2x"], "version: v2\n");
-        assert_eq!(texts.len(), 2);
+        let found: Vec<_> = texts.iter().map(|t| (&*t.map, &*t.key, &*t.text)).collect();
+        assert_eq!(found, [("a", "mps-1x", "version: v1\n"), ("a", "mps-2x", "version: v2\n")]);
+    }
+
+    #[test]
+    fn a_key_of_one_map_does_not_hide_the_same_key_of_another() {
+        let one = |name: &str| {
+            format!("kind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{k: {name}}}\n")
+        };
+        let texts = config_map_texts(&format!("{}---\n{}", one("a"), one("b"))).unwrap();
+        let found: Vec<_> = texts.iter().map(|t| (&*t.map, &*t.text)).collect();
+        assert_eq!(found, [("a", "a"), ("b", "b")]);
     }
 
     #[test]
@@ -54,6 +89,6 @@ mod tests {
         for text in ["", "version: v1\n", "kind: Secret\ndata: {a: b}\n", "{", "- a\n"] {
             assert_eq!(config_map_texts(text), None, "{text:?}");
         }
-        assert_eq!(config_map_texts("kind: ConfigMap\n"), Some(BTreeMap::new()));
+        assert_eq!(config_map_texts("kind: ConfigMap\n"), Some(Vec::new()));
     }
 }

@@ -1,6 +1,5 @@
 //! Events on the Node, de-duplicated and limited in rate.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -21,7 +20,7 @@ const COMPONENT: &str = "mpshare-config-manager";
 /// Events of Nodes, which have no namespace, live here.
 const NAMESPACE: &str = "default";
 
-/// The same sentence isn't repeated within this time.
+/// A sentence that was the last one said isn't repeated within this time.
 const REPEAT_AFTER: Duration = Duration::from_mins(10);
 
 /// So many at once, and then one per [`REFILL`].
@@ -102,9 +101,12 @@ impl Clerk {
     }
 }
 
-/// Lets a sentence through once per [`REPEAT_AFTER`], and few of them at a time.
+/// Lets few sentences through at a time, and none twice in a row within [`REPEAT_AFTER`].
+///
+/// What was said before the last one may be said again at once: a config that comes back, or a
+/// card that is ready again, is news.
 struct Limiter {
-    said: BTreeMap<String, Instant>,
+    last: Option<(String, Instant)>,
     tokens: u32,
     refilled: Instant,
     dropped: u64,
@@ -112,11 +114,10 @@ struct Limiter {
 
 impl Limiter {
     const fn new(now: Instant) -> Self {
-        Self { said: BTreeMap::new(), tokens: BURST, refilled: now, dropped: 0 }
+        Self { last: None, tokens: BURST, refilled: now, dropped: 0 }
     }
 
     fn judge(&mut self, message: &str, now: Instant) -> Verdict {
-        self.said.retain(|_, at| now.duration_since(*at) < REPEAT_AFTER);
         while self.tokens < BURST && now.duration_since(self.refilled) >= REFILL {
             self.refilled += REFILL;
             self.tokens += 1;
@@ -129,9 +130,14 @@ impl Limiter {
             tracing::debug!(dropped = self.dropped, "an Event was dropped: too many of them");
             return Verdict::Drop;
         }
-        if self.said.insert(message.to_owned(), now).is_some() {
+        let is_repeated = self
+            .last
+            .as_ref()
+            .is_some_and(|(said, at)| said == message && now.duration_since(*at) < REPEAT_AFTER);
+        if is_repeated {
             return Verdict::Drop;
         }
+        self.last = Some((message.to_owned(), now));
         self.tokens -= 1;
         Verdict::Keep
     }
@@ -142,12 +148,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_is_said_once_in_ten_minutes() {
+    fn a_sentence_is_not_said_twice_in_a_row_but_again_when_things_have_changed_back() {
         let start = Instant::now();
         let mut limiter = Limiter::new(start);
         assert_eq!(limiter.judge("a", start), Verdict::Keep);
         assert_eq!(limiter.judge("a", start), Verdict::Drop);
         assert_eq!(limiter.judge("b", start), Verdict::Keep);
+        assert_eq!(limiter.judge("a", start), Verdict::Keep);
         assert_eq!(limiter.judge("a", start + REPEAT_AFTER), Verdict::Keep);
     }
 
