@@ -138,7 +138,8 @@ pub fn write_document<T: Serialize>(path: &Path, document: &T) -> Result<(), Doc
 
 /// Replaces a file by rename after its new content has reached the disk.
 pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
-    // The PID keeps two writers apart that shouldn't both be there (an upgrade that overlaps).
+    // Supervisor and plugin write under a lock. Two config-managers may overlap for a moment, and
+    // in containers have the same PID: what they could mix up is written anew by whichever stays.
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.next", std::process::id()));
     let next = path.with_file_name(name);

@@ -101,6 +101,9 @@ pub struct GpuStatus {
     pub generation: String,
     /// What runs for the card; `None` while a whole card is handed out, or nothing is.
     pub daemon: Option<DaemonStatus>,
+    /// The processes on a card that is handed out whole.
+    #[serde(default)]
+    pub processes: Vec<ClientStatus>,
 }
 
 /// Where a card is in its life.
@@ -164,7 +167,7 @@ impl From<Limits> for LimitsStatus {
     }
 }
 
-/// One MPS client process.
+/// One process that uses a card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientStatus {
     /// PID on the host.
@@ -191,6 +194,12 @@ impl From<&Reason> for ReasonText {
 }
 
 impl GpuStatus {
+    /// Everybody who uses the card through what was granted: MPS clients, or the processes on a
+    /// whole card.
+    pub fn users(&self) -> impl Iterator<Item = &ClientStatus> {
+        self.daemon.iter().flat_map(|daemon| &daemon.clients).chain(&self.processes)
+    }
+
     /// The card's facts; `None` when its UUID isn't one.
     pub fn gpu(&self) -> Option<Gpu> {
         let (major, minor) = self.compute_capability;
@@ -229,6 +238,7 @@ impl GpuStatus {
             reason: None,
             generation: String::new(),
             daemon: None,
+            processes: Vec::new(),
         }
     }
 }

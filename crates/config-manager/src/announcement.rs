@@ -127,6 +127,7 @@ mod tests {
             reason: code.map(|code| ReasonText { code: code.to_owned(), message: "m".to_owned() }),
             generation: "g".to_owned(),
             daemon: None,
+            processes: Vec::new(),
         }
     }
 

@@ -197,6 +197,7 @@ fn report(generation: &str) -> NodeStatus {
             reason: None,
             generation: generation.to_owned(),
             daemon: None,
+            processes: Vec::new(),
         }],
         reasons: Vec::new(),
     }

@@ -29,7 +29,7 @@ pub(crate) fn check(
     match (share.mode, &status.daemon) {
         (Mode::Mps, Some(daemon)) => {
             check_daemon(share, daemon, life)?;
-            check_former_pods(share, former_pods, daemon)
+            check_former_pods(share, former_pods, status)
         }
         (Mode::Mps, None) => Err(Reason::LimitsNotVerified {
             gpu: share.gpu.clone(),
@@ -40,7 +40,7 @@ pub(crate) fn check(
             let why = format!("its MPS daemon (PID {}) still runs", daemon.pid);
             Err(not_ready(share, "shared", why))
         }
-        (Mode::Exclusive, None) => Ok(()),
+        (Mode::Exclusive, None) => check_former_pods(share, former_pods, status),
     }
 }
 
@@ -81,13 +81,13 @@ pub(crate) fn daemon_is_dead(share: &LiveShare, daemon: &DaemonStatus) -> Reason
 fn check_former_pods(
     share: &LiveShare,
     former_pods: &[String],
-    daemon: &DaemonStatus,
+    status: &GpuStatus,
 ) -> Result<(), Reason> {
     let is_former = |uid: &String| former_pods.contains(uid);
-    let clients = daemon.clients.iter();
-    let pids: Vec<i32> = clients
-        .filter(|client| client.pod_uid.as_ref().is_some_and(is_former))
-        .map(|client| client.pid)
+    let pids: Vec<i32> = status
+        .users()
+        .filter(|user| user.pod_uid.as_ref().is_some_and(is_former))
+        .map(|user| user.pid)
         .collect();
     if pids.is_empty() {
         return Ok(());
@@ -182,6 +182,19 @@ mod tests {
             panic!("must wait");
         };
         assert_eq!(pids, [8]);
+    }
+
+    #[test]
+    fn a_whole_card_waits_for_the_processes_of_its_former_owner() {
+        let whole = LiveShare { mode: Mode::Exclusive, ..one_unit() };
+        let process =
+            |pod: &str| ClientStatus { pid: 9, memory_mib: None, pod_uid: Some(pod.into()) };
+        let mut status = GpuStatus { daemon: None, ..ready(0, "x") };
+        status.processes = vec![process("pod-a")];
+        let reason = checked(&whole, &status).unwrap_err();
+        assert_eq!(reason, Reason::FormerOwnerAlive { gpu: whole.gpu.clone(), pids: vec![9] });
+        status.processes = vec![process("pod-b")];
+        assert_eq!(checked(&whole, &status), Ok(()));
     }
 
     #[test]

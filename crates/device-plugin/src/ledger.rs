@@ -52,7 +52,7 @@ pub(crate) enum Basis {
     Assumed,
 }
 
-/// UIDs of pods that have an MPS client, by card; a card whose clients aren't known is missing.
+/// UIDs of pods that have a process on a card, by card; a card whose clients aren't known is missing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Clients(BTreeMap<String, BTreeSet<String>>);
 
@@ -62,10 +62,7 @@ impl Clients {
         // A supervisor that has just started hasn't looked for the card's daemon yet.
         let is_known = |gpu: &&GpuStatus| gpu.state != GpuState::Starting || gpu.daemon.is_some();
         let known = status.iter().flat_map(|status| &status.gpus).filter(is_known);
-        let uids = |gpu: &GpuStatus| {
-            let listed = gpu.daemon.iter().flat_map(|daemon| &daemon.clients);
-            listed.filter_map(|client| client.pod_uid.clone()).collect()
-        };
+        let uids = |gpu: &GpuStatus| gpu.users().filter_map(|user| user.pod_uid.clone()).collect();
         Self(known.map(|gpu| (gpu.uuid.clone(), uids(gpu))).collect())
     }
 

@@ -279,7 +279,7 @@ impl Worker {
     fn watch(&mut self, plan: &GpuPlan, status: &mut GpuStatus) -> Duration {
         let daemon = match self.card.planned_daemon(plan) {
             Ok(Some(daemon)) => daemon,
-            Ok(None) => return self.options.idle_interval,
+            Ok(None) => return self.watch_whole_card(plan, status),
             Err(error) => return self.failed(&error, plan, status),
         };
         let Some((process, limits)) = self.card.verified else {
@@ -303,6 +303,17 @@ impl Worker {
             limits: Some(LimitsStatus::from(limits)),
             clients,
         });
+        if is_busy { self.options.busy_interval } else { self.options.idle_interval }
+    }
+
+    /// Without a daemon there are only the processes to look at.
+    fn watch_whole_card(&self, plan: &GpuPlan, status: &mut GpuStatus) -> Duration {
+        if plan.hosting == Hosting::Exclusive {
+            let listed = clients::on_whole_card(&self.card.ports, &self.card.gpu.uuid);
+            let before = || self.state.reported.as_ref().map(|status| status.processes.clone());
+            status.processes = listed.or_else(before).unwrap_or_default();
+        }
+        let is_busy = !status.processes.is_empty() || plan.units.iter().any(Unit::is_held);
         if is_busy { self.options.busy_interval } else { self.options.idle_interval }
     }
 

@@ -31,6 +31,7 @@ fn gpu(uuid: &str, index: u32) -> GpuStatus {
         reason: None,
         generation: "mps/nvidia.com/gpu/2x7680M@50.0".to_owned(),
         daemon: None,
+        processes: Vec::new(),
     }
 }
 
