@@ -111,14 +111,17 @@ pub(crate) fn granted(
     stay.chain(new).collect()
 }
 
-/// The last owners of a share's ids, and the ones before them that still have processes.
+/// The last owners of a share's ids, and the ones before them that still have processes. Also
+/// the former owners of other ids of the card: what one of them had may have been more than its
+/// successor took, and the rest is in this share.
 fn former_pods(records: &[Record], share: &LiveShare, clients: &Clients) -> Vec<String> {
-    let before = records.iter().filter(|record| record.overlaps(&share.ids));
-    let uids: BTreeSet<String> = before
+    let on_card = records.iter().filter(|record| record.share.gpu == share.gpu);
+    let uids: BTreeSet<String> = on_card
         .flat_map(|record| {
+            let is_before = record.overlaps(&share.ids);
             let older = record.former_pods.iter();
-            let still_there = older.filter(|uid| clients.may_have(share, uid));
-            still_there.chain(&record.pod_uid).cloned()
+            let still_there = older.filter(move |uid| !is_before || clients.may_have(share, uid));
+            still_there.chain(record.pod_uid.as_ref().filter(|_| is_before)).cloned()
         })
         .collect();
     uids.into_iter().collect()
@@ -150,6 +153,15 @@ mod tests {
         assert_eq!(after[0], before[1]);
         assert_eq!(after[1].former_pods, ["pod-a"]);
         assert_eq!(after[1].pod_uid, None);
+    }
+
+    #[test]
+    fn the_rest_of_a_former_owners_share_waits_for_its_processes_too() {
+        let mut successor = record(&[unit(0, 0)], "pod-b");
+        successor.former_pods = vec!["pod-a".into()];
+        let records = [successor, record(&[unit(1, 1)], "pod-c")];
+        let next = share(&[unit(0, 2)], 3840, 250);
+        assert_eq!(former_pods(&records, &next, &Clients::default()), ["pod-a"]);
     }
 
     #[test]

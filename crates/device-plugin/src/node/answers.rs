@@ -122,7 +122,8 @@ impl Node {
             return Err(Reason::NotRecorded { problem: format!("there is no record of `{id}`") });
         }
         for record in of_container() {
-            // A former owner that holds the ids now is the same pod: see `Record::former_pods`.
+            // A former owner that holds something now lives on: its ids went from one of its
+            // containers to another.
             let former = record.former_pods.iter().filter(|uid| !owners.contains(uid));
             let former: Vec<String> = former.cloned().collect();
             let status = state.gpu_status(&record.share);
@@ -233,13 +234,14 @@ impl State {
         status.daemon.as_ref().filter(|_| is_current && share.mode == Mode::Mps)
     }
 
-    /// UIDs of the pods that hold one of `ids` by the kubelet's checkpoint. It is written before
-    /// a container of the pod is created.
+    /// UIDs of the pods that hold something on the cards of `ids` by the kubelet's checkpoint. It
+    /// is written before a container of the pod is created.
     fn owners(&mut self, plugins_dir: &Path, ids: &[DeviceId]) -> Vec<String> {
-        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        let is_there = |id: &String| {
+            id.parse().is_ok_and(|id: DeviceId| ids.iter().any(|mine| mine.gpu() == id.gpu()))
+        };
         let entries = self.checkpoint(plugins_dir).unwrap_or_default();
-        let held =
-            entries.into_iter().filter(|entry| ids.iter().any(|id| entry.device_ids.contains(id)));
+        let held = entries.into_iter().filter(|entry| entry.device_ids.iter().any(is_there));
         held.map(|entry| entry.pod_uid).collect()
     }
 }

@@ -55,7 +55,7 @@ async fn a_session_that_stays_open_delays_its_card_and_nothing_else() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     label(&node, 4).await;
     card(&node, 1, "ready at the new size", is_ready_for(4)).await;
-    check_for(&node, Duration::from_secs(3), || {
+    check_for(&node, Duration::from_secs(2), || {
         let status = node.status().unwrap();
         assert!(!is_ready_for(4)(&status.gpus[0]), "{status:#?}");
     })
@@ -76,7 +76,7 @@ async fn a_session_that_outlasts_all_patience_makes_no_daemon_dead_and_no_held_u
     node.end_role(Role::Supervisor, Signal::KILL).unwrap();
     node.start_role(Role::Supervisor).unwrap();
     // The supervisor gives a session 15 s to end.
-    check_for(&node, Duration::from_secs(18), || {
+    check_for(&node, Duration::from_millis(16_500), || {
         let status = node.status().unwrap();
         for card in &status.gpus {
             assert_ne!(card.state, GpuState::Fault, "{status:#?}");
@@ -106,7 +106,7 @@ async fn a_stopped_daemon_holds_up_its_card_only_and_comes_back() {
     label(&node, 4).await;
     card(&node, 1, "ready at the new size", is_ready_for(4)).await;
     let first = Setup::two_cards().cards[0].1;
-    check_for(&node, Duration::from_secs(7), || {
+    check_for(&node, Duration::from_secs(6), || {
         let status = node.status().unwrap();
         assert!(!is_ready_for(4)(&status.gpus[0]), "{status:#?}");
         assert!(super::limits(&node.store().read().unwrap(), first).is_empty());
@@ -244,7 +244,7 @@ async fn an_idle_container_that_comes_from_a_shared_card_keeps_its_daemon() {
     pod.wait_phase(Phase::Running, PATIENCE).await.unwrap();
     label(&node, 1).await;
     node.kubelet().wait_allocatable(GPU, 2, PATIENCE).await.unwrap();
-    check_for(&node, Duration::from_secs(3), || ()).await;
+    check_for(&node, Duration::from_secs(2), || ()).await;
     let pid = pod.status().pids()["c"];
     std::fs::write(format!("/proc/{pid}/cwd/go"), "").unwrap();
     wait_or("it holds its memory", || pod.log("c"), || pod.log("c").contains("holding")).await;
@@ -266,7 +266,7 @@ async fn a_stopped_supervisor_lets_nobody_in_unverified() {
     for n in 0..6 {
         pods.push(node.kubelet().admit(client(&format!("p{n}"), 1, "1Gi")));
     }
-    check_for(&node, Duration::from_secs(3), || {
+    check_for(&node, Duration::from_secs(2), || {
         assert!(wide.status().pids().is_empty(), "no daemon was ever opened for two units");
     })
     .await;

@@ -54,7 +54,7 @@ async fn the_end_of_a_share_that_cannot_be_written_is_written_later_and_told_onc
     pod.wait_stopped(PATIENCE).await.unwrap();
     let what = "allocations can't be written";
     wait_or("it is told", || logs(&node), || logged(&node, Role::DevicePlugin, what) > 0).await;
-    check_for(&node, Duration::from_secs(3), || ()).await;
+    check_for(&node, Duration::from_secs(2), || ()).await;
     let told = logged(&node, Role::DevicePlugin, what);
     assert!(told <= 2, "told {told} times\n{}", logs(&node));
     remove(obstacle);
@@ -69,7 +69,7 @@ async fn a_report_that_cannot_be_written_lets_nobody_in_and_recovers() {
     let obstacle = obstacle(&node, Role::Supervisor, "status.json");
     let wide = node.kubelet().admit(client("wide", 2, "10Gi"));
     let narrow = node.kubelet().admit(client("narrow", 1, "1Gi"));
-    check_for(&node, Duration::from_secs(3), || {
+    check_for(&node, Duration::from_secs(2), || {
         assert!(wide.status().pids().is_empty(), "its limits were never reported");
     })
     .await;
@@ -123,7 +123,7 @@ async fn a_config_that_cannot_be_written_is_said_on_the_node_and_follows_later()
         mine.unwrap_or_default()["message"].as_str().unwrap_or_default().to_owned()
     };
     wait_or("it is said", condition, || condition().contains("can't be written")).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
     let told = logged(&node, Role::ConfigManager, "can't be written");
     assert!(told <= 2, "told {told} times\n{}", logs(&node));
     assert_eq!(node.kubelet().allocatable(GPU), 4);

@@ -90,7 +90,7 @@ async fn a_tenant_that_crashes_all_the_time_takes_no_card_out() {
     let neighbour = hold(&node, client("neighbour", 1, "1Gi")).await;
     let script = "cuda-sample --alloc 1Gi; kill -9 $$";
     let crashes = node.kubelet().admit(pod("crashes").container("c").gpus(GPU, 1).shell(script));
-    check_for(&node, Duration::from_secs(3), || {
+    check_for(&node, Duration::from_secs(2), || {
         assert_eq!(node.status().unwrap().gpus[0].state, GpuState::Ready);
     })
     .await;
