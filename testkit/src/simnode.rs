@@ -54,6 +54,18 @@ pub struct Setup {
     pub seed: u64,
     /// Further arguments of the supervisor.
     pub supervisor: Vec<&'static str>,
+    /// Where daemons are launched.
+    pub launch: Launch,
+}
+
+/// Where the supervisor launches MPS daemons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Launch {
+    /// Beside itself.
+    Here,
+    /// As from inside a container: through the host's mount namespace (this machine's), into a
+    /// cgroup and with a `/dev/shm` of the card. Needs root.
+    Host,
 }
 
 impl Setup {
@@ -70,6 +82,7 @@ impl Setup {
             default_config: None,
             seed: 1,
             supervisor: Vec::new(),
+            launch: Launch::Here,
         }
     }
 }
@@ -121,6 +134,10 @@ impl SimNode {
     pub fn start_role(&mut self, role: Role) -> Result<()> {
         let mut command = self.program("mpshare");
         command.arg(role.name()).args(self.arguments(role));
+        if self.setup.launch == Launch::Host {
+            // Daemons have their card's directory at /dev/shm itself.
+            command.env_remove(SHM_ENV);
+        }
         let log = self.log(role);
         let process =
             RoleProcess::start(command, &log).with_context(|| format!("can't start {role}"))?;
@@ -219,6 +236,10 @@ impl SimNode {
         match role {
             Role::Supervisor => {
                 arguments.extend(["--proc-root".to_owned(), path("proc")]);
+                if self.setup.launch == Launch::Host {
+                    let own = "--launch host --host-mount-namespace /proc/self/ns/mnt";
+                    arguments.extend(own.split(' ').map(ToOwned::to_owned));
+                }
                 arguments.extend(self.setup.supervisor.iter().map(|word| (*word).to_owned()));
             }
             Role::DevicePlugin => arguments.extend([

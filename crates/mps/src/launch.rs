@@ -9,8 +9,10 @@ use thiserror::Error;
 
 use crate::site::{DaemonSite, SiteError};
 
+mod on_host;
 mod own_session;
 
+pub use on_host::{HostEntry, OnHost};
 pub use own_session::OwnSession;
 
 /// Where the driver's programs and libraries are, as the daemon will see them.

@@ -21,7 +21,9 @@ mod site;
 
 pub use daemon::{Adopted, ControlDaemon, Patience, ProcessDaemon, Server};
 pub use error::{DaemonError, DaemonFault};
-pub use launch::{DaemonSettings, LaunchError, Launcher, OwnSession, Programs, Users};
+pub use launch::{
+    DaemonSettings, HostEntry, LaunchError, Launcher, OnHost, OwnSession, Programs, Users,
+};
 pub use limits::{DaemonLimits, Defaults, LimitError, MemoryDisplay, PercentDisplay, PinnedLimit};
 pub use pid::{Pid, ProcessId};
 pub use procfs::{ContainerOf, Proc, ProcessHandle};

@@ -3,6 +3,7 @@
 mod config_check;
 mod config_manager;
 mod device_plugin;
+mod host_exec;
 mod mps_control_daemon;
 mod options;
 
@@ -32,6 +33,9 @@ enum Role {
     ConfigManager(config_manager::Args),
     /// Work with config files.
     Config(config_check::ConfigArgs),
+    /// Become a program of the host, from inside a container.
+    #[command(hide = true)]
+    HostExec(host_exec::Args),
 }
 
 /// Exit codes: 0 done, 1 failed, 2 wrong usage.
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
         Role::DevicePlugin(args) => device_plugin::run(args),
         Role::ConfigManager(args) => config_manager::run(args),
         Role::Config(args) => return config_check::run(args),
+        Role::HostExec(args) => host_exec::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,7 @@
 //! `mpshare mps-control-daemon`: the supervisor on the real driver.
 
+mod launch;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -7,9 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use mpshare_api::SharedMemory;
 use mpshare_core::VersionProfile;
-use mpshare_mps::{ControlDaemon, DaemonSite, Launcher, OwnSession, Proc, ProcessDaemon, Programs};
+use mpshare_mps::{ControlDaemon, DaemonSite, Proc, ProcessDaemon};
 use mpshare_nvml::{HealthTracker, ReopeningInventory, XidPolicy};
 use mpshare_supervisor::{Event, Options, Ports};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -25,9 +26,8 @@ pub(crate) struct Args {
     /// The driver library; without it the loader's `libnvidia-ml.so.1`.
     #[arg(long)]
     nvml_library: Option<PathBuf>,
-    /// The directory of `nvidia-cuda-mps-control` and `nvidia-cuda-mps-server`; without it `PATH`.
-    #[arg(long)]
-    mps_programs: Option<PathBuf>,
+    #[command(flatten)]
+    launch: launch::Options,
     /// Where the cgroups of GPU processes are read: the host's `/proc`.
     #[arg(long, default_value = "/proc")]
     proc_root: PathBuf,
@@ -77,16 +77,14 @@ fn stop_on_signal(stop: Sender<Event>) -> Result<()> {
 }
 
 fn ports(args: &Args) -> Ports {
-    let programs = Programs { directory: args.mps_programs.clone(), ..Programs::default() };
-    let launcher: Arc<dyn Launcher> = Arc::new(OwnSession::new(programs));
+    let (launcher, shared_memory) = args.launch.launcher();
     let daemons = move |site: DaemonSite, profile: VersionProfile| -> Box<dyn ControlDaemon> {
         Box::new(ProcessDaemon::new(site, Arc::clone(&launcher), profile))
     };
     Ports {
         inventory: Arc::new(ReopeningInventory::new(args.nvml_library.clone())),
         daemons: Arc::new(daemons),
-        // Launched in this mount namespace, servers see its /dev/shm.
-        shared_memory: SharedMemory::Host,
+        shared_memory,
         host_proc: Proc::default(),
         cgroup_proc: Proc::new(&args.proc_root),
     }

@@ -5,8 +5,10 @@
 mod attack;
 mod chaos;
 mod drivers;
+mod ending;
 mod health;
 mod hostile;
+mod on_host;
 mod reload;
 mod scene;
 mod supervisor;

@@ -8,7 +8,7 @@ use std::fs::{DirBuilder, File, Permissions, set_permissions};
 use std::io::{self, Read as _, Seek as _};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use crate::session::wait;
 use crate::site::{DaemonSite, PipeDirectory};
 
 /// The control program, daemon and front-end in one.
-const CONTROL: &str = "nvidia-cuda-mps-control";
+pub(super) const CONTROL: &str = "nvidia-cuda-mps-control";
 
 /// Launches daemons as processes of this place, in their own session.
 #[derive(Debug, Clone, Default)]
@@ -56,29 +56,35 @@ impl Launcher for OwnSession {
         settings: &DaemonSettings,
         deadline: Duration,
     ) -> Result<(), LaunchError> {
-        // Checked when the site was made; but the daemon's own answer would be silence.
-        PipeDirectory::new(site.pipe.path())?;
-        let program = self.program();
-        let spawn = |source| LaunchError::Spawn { program: program.clone(), source };
-        make_shm(site).map_err(spawn)?;
-        let mut command = self.command(site, settings);
-        command.arg("-d").current_dir("/");
-        if settings.users == Users::All {
-            command.arg("-multiuser-server");
-        }
-        match run(command, deadline).map_err(spawn)? {
-            Ended::With(status, _) if status.success() => Ok(()),
-            Ended::With(status, message) => {
-                Err(LaunchError::Failed { program: program.clone(), status, message })
-            }
-            Ended::Killed => {
-                Err(LaunchError::TimedOut { program: program.clone(), waited: deadline })
-            }
-        }
+        start(self.command(site, settings), &self.program(), site, settings, deadline)
     }
 
     fn front_end(&self, site: &DaemonSite, settings: &DaemonSettings) -> Command {
         self.command(site, settings)
+    }
+}
+
+/// Runs the control program with `-d` and waits until it says that the daemon listens.
+pub(super) fn start(
+    mut command: Command,
+    program: &Path,
+    site: &DaemonSite,
+    settings: &DaemonSettings,
+    deadline: Duration,
+) -> Result<(), LaunchError> {
+    // Checked when the site was made; but the daemon's own answer would be silence.
+    PipeDirectory::new(site.pipe.path())?;
+    let program = program.to_owned();
+    let spawn = |source| LaunchError::Spawn { program: program.clone(), source };
+    make_shm(site).map_err(spawn)?;
+    command.arg("-d").current_dir("/");
+    if settings.users == Users::All {
+        command.arg("-multiuser-server");
+    }
+    match run(command, deadline).map_err(spawn)? {
+        Ended::With(status, _) if status.success() => Ok(()),
+        Ended::With(status, message) => Err(LaunchError::Failed { program, status, message }),
+        Ended::Killed => Err(LaunchError::TimedOut { program, waited: deadline }),
     }
 }
 
@@ -140,7 +146,7 @@ fn make_shm(site: &DaemonSite) -> io::Result<()> {
 /// Much of it is inherited: NVIDIA's own plugin starts the daemon with an empty one, and then
 /// servers don't find their library (facts/mps.md 6.15). What would change the daemon's or its
 /// servers' behaviour is not.
-fn environment(
+pub(super) fn environment(
     inherited: impl Iterator<Item = (OsString, OsString)>,
     programs: &Programs,
     site: &DaemonSite,

@@ -1,0 +1,167 @@
+//! Onto the host, from inside a container: so that a daemon outlives the pod that started it.
+//!
+//! A container's mount namespace and cgroup end with it, and with the cgroup every process in it.
+//! So NVIDIA's programs are started through a program of ours ([`HostEntry`]) that first moves
+//! itself to the host: into its mount namespace, where the driver is, and into a cgroup outside of
+//! any pod. A daemon also gets the card's own directory at `/dev/shm`, in a mount namespace of its
+//! own, which is what its clients get too.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::own_session::{CONTROL, environment, start};
+use super::{DaemonSettings, LaunchError, Launcher, Programs};
+use crate::site::DaemonSite;
+
+/// Where programs are on a host whose `PATH` isn't known here.
+const HOST_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The program that moves to the host and becomes another one there.
+#[derive(Debug, Clone)]
+pub struct HostEntry {
+    /// The program; it takes `--mount-namespace`, `--cgroup`, `--shm`, `--` and a command line.
+    pub program: PathBuf,
+    /// Its first arguments.
+    pub arguments: Vec<OsString>,
+    /// The host's mount namespace, usually `/proc/1/ns/mnt`.
+    pub mount_namespace: PathBuf,
+    /// The cgroup below which each card's daemon has its own.
+    pub cgroup: PathBuf,
+}
+
+/// Launches daemons as processes of the host.
+#[derive(Debug, Clone)]
+pub struct OnHost {
+    programs: Programs,
+    entry: HostEntry,
+}
+
+/// What the program that is started needs of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stay {
+    /// A daemon's: a cgroup and shared memory of the card.
+    Long,
+    /// A front-end's: the programs.
+    Short,
+}
+
+impl OnHost {
+    /// A launcher of these programs; their paths are the host's.
+    pub const fn new(programs: Programs, entry: HostEntry) -> Self {
+        Self { programs, entry }
+    }
+
+    fn program(&self) -> PathBuf {
+        let directory = self.programs.directory.as_deref();
+        directory.map_or_else(|| PathBuf::from(CONTROL), |directory| directory.join(CONTROL))
+    }
+
+    fn command(&self, site: &DaemonSite, settings: &DaemonSettings, stay: Stay) -> Command {
+        let mut command = Command::new(&self.entry.program);
+        command.args(&self.entry.arguments);
+        command.arg("--mount-namespace").arg(&self.entry.mount_namespace);
+        if stay == Stay::Long {
+            command.arg("--cgroup").arg(self.cgroup(site)).arg("--shm").arg(&site.shm);
+        }
+        command.arg("--").arg(self.program());
+        let inherited = std::env::vars_os().map(on_host_path);
+        command.env_clear().envs(environment(inherited, &self.programs, site, settings));
+        command
+    }
+
+    fn cgroup(&self, site: &DaemonSite) -> PathBuf {
+        self.entry.cgroup.join(Path::new(site.gpu.short()))
+    }
+}
+
+/// The container's `PATH` says nothing about the host.
+fn on_host_path((name, value): (OsString, OsString)) -> (OsString, OsString) {
+    let value = if name == "PATH" { joined(&value) } else { value };
+    (name, value)
+}
+
+fn joined(path: &OsString) -> OsString {
+    let mut joined = path.clone();
+    joined.push(":");
+    joined.push(HOST_PATH);
+    joined
+}
+
+impl Launcher for OnHost {
+    fn launch(
+        &self,
+        site: &DaemonSite,
+        settings: &DaemonSettings,
+        deadline: Duration,
+    ) -> Result<(), LaunchError> {
+        start(self.command(site, settings, Stay::Long), &self.program(), site, settings, deadline)
+    }
+
+    fn front_end(&self, site: &DaemonSite, settings: &DaemonSettings) -> Command {
+        self.command(site, settings, Stay::Short)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::PipeDirectory;
+
+    fn launcher() -> OnHost {
+        let entry = HostEntry {
+            program: "/bin/entry".into(),
+            arguments: vec!["host-exec".into()],
+            mount_namespace: "/proc/1/ns/mnt".into(),
+            cgroup: "mpshare".into(),
+        };
+        let programs = Programs {
+            directory: Some("/run/nvidia/driver/usr/bin".into()),
+            libraries: vec!["/run/nvidia/driver/usr/lib64".into()],
+        };
+        OnHost::new(programs, entry)
+    }
+
+    fn site() -> DaemonSite {
+        DaemonSite {
+            gpu: "GPU-cb1213a3-d6a4".parse().unwrap(),
+            pipe: PipeDirectory::new("/run/m/pipe").unwrap(),
+            log: "/run/m/log".into(),
+            shm: "/run/m/shm".into(),
+        }
+    }
+
+    fn line(command: &Command) -> String {
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn a_daemon_gets_a_cgroup_and_shared_memory_and_a_front_end_only_the_namespace() {
+        let settings = DaemonSettings::default();
+        assert_eq!(
+            line(&launcher().command(&site(), &settings, Stay::Long)),
+            "host-exec --mount-namespace /proc/1/ns/mnt --cgroup mpshare/GPU-cb1213a3 \
+             --shm /run/m/shm -- /run/nvidia/driver/usr/bin/nvidia-cuda-mps-control"
+        );
+        assert_eq!(
+            line(&launcher().front_end(&site(), &settings)),
+            "host-exec --mount-namespace /proc/1/ns/mnt -- \
+             /run/nvidia/driver/usr/bin/nvidia-cuda-mps-control"
+        );
+    }
+
+    #[test]
+    fn the_daemon_finds_its_server_and_libraries_below_the_driver_root() {
+        let command = launcher().command(&site(), &DaemonSettings::default(), Stay::Long);
+        let variable = |name: &str| {
+            let mut all = command.get_envs();
+            let found = all.find(|(key, _)| *key == name).and_then(|(_, value)| value);
+            found.map(|value| value.to_string_lossy().into_owned()).unwrap_or_default()
+        };
+        assert!(variable("PATH").starts_with("/run/nvidia/driver/usr/bin:"));
+        assert!(variable("PATH").ends_with(HOST_PATH));
+        assert!(variable("LD_LIBRARY_PATH").starts_with("/run/nvidia/driver/usr/lib64"));
+    }
+}

@@ -1,0 +1,71 @@
+//! Where MPS daemons are launched, and what they find there.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use mpshare_api::SharedMemory;
+use mpshare_mps::{HostEntry, Launcher, OnHost, OwnSession, Programs};
+
+/// Where libraries are below a driver root.
+const LIBRARIES: [&str; 4] =
+    ["usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib"];
+
+/// The cgroup below which each card's daemon has its own.
+const CGROUP: &str = "mpshare";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// Where MPS daemons run: `here`, beside this process, or on the `host`, when this process is
+    /// in a container that they must outlive (needs a privileged pod with `hostPID`).
+    #[arg(long, value_enum, default_value_t = Place::Here)]
+    launch: Place,
+    /// The host's mount namespace.
+    #[arg(long, default_value = "/proc/1/ns/mnt")]
+    host_mount_namespace: PathBuf,
+    /// Where the driver is installed: `/`, or for a driver container `/run/nvidia/driver`.
+    #[arg(long, env = "NVIDIA_DRIVER_ROOT", default_value = "/")]
+    driver_root: PathBuf,
+    /// The directory of `nvidia-cuda-mps-control` and `nvidia-cuda-mps-server`; without it
+    /// `usr/bin` below the driver root, or `PATH` where that is `/`.
+    #[arg(long)]
+    mps_programs: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Place {
+    Here,
+    Host,
+}
+
+impl Options {
+    /// The launcher, and what its daemons have at `/dev/shm`.
+    pub(super) fn launcher(&self) -> (Arc<dyn Launcher>, SharedMemory) {
+        match self.launch {
+            Place::Here => (Arc::new(OwnSession::new(self.programs())), SharedMemory::Host),
+            Place::Host => {
+                (Arc::new(OnHost::new(self.programs(), self.entry())), SharedMemory::PerCard)
+            }
+        }
+    }
+
+    fn entry(&self) -> HostEntry {
+        HostEntry {
+            // This very program, also when its file has been replaced by an upgrade.
+            program: "/proc/self/exe".into(),
+            arguments: vec!["host-exec".into()],
+            mount_namespace: self.host_mount_namespace.clone(),
+            cgroup: CGROUP.into(),
+        }
+    }
+
+    fn programs(&self) -> Programs {
+        let root = Some(self.driver_root.as_path()).filter(|root| *root != Path::new("/"));
+        let below = root.map(|root| root.join("usr/bin"));
+        Programs {
+            directory: self.mps_programs.clone().or(below),
+            libraries: root
+                .map_or_else(Vec::new, |root| LIBRARIES.map(|dir| root.join(dir)).into()),
+        }
+    }
+}
