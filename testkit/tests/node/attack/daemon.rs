@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use mpshare_api::{GpuState, GpuStatus};
 use mpshare_sim_state::ProcessKind;
-use mpshare_testkit::fakekubelet::Phase;
+use mpshare_testkit::fakekubelet::{Phase, PodHandle};
 use mpshare_testkit::simnode::{Role, Setup, SimNode};
 use rustix::process::Signal;
 
-use super::{check, check_for, logged, pid_of, signal};
+use super::{check, check_for, logged, pid_of, signal, stop};
 use crate::scene::{
     GPU, PATIENCE, bare, card, client, hold, label, logs, ready, running, supervised, wait_or,
     write_config,
@@ -102,7 +102,7 @@ async fn a_session_that_outlasts_all_patience_makes_no_daemon_dead_and_no_held_u
 async fn a_stopped_daemon_holds_up_its_card_only_and_comes_back() {
     let node = running(Setup::two_cards(), 2).await;
     let daemon = ready(&node, 0).await.daemon.unwrap().pid;
-    signal(daemon, Signal::STOP);
+    stop(&node, daemon).await;
     label(&node, 4).await;
     card(&node, 1, "ready at the new size", is_ready_for(4)).await;
     let first = Setup::two_cards().cards[0].1;
@@ -258,7 +258,7 @@ async fn an_idle_container_that_comes_from_a_shared_card_keeps_its_daemon() {
 async fn a_stopped_supervisor_lets_nobody_in_unverified() {
     let node = running(Setup::two_cards(), 2).await;
     let supervisor = pid_of(&node, Role::Supervisor);
-    signal(supervisor, Signal::STOP);
+    stop(&node, supervisor).await;
     let wide = node.kubelet().admit(client("wide", 2, "10Gi"));
     wait_or("it is granted", || logs(&node), || !wide.devices("c", GPU).is_empty()).await;
     label(&node, 4).await;
@@ -271,8 +271,11 @@ async fn a_stopped_supervisor_lets_nobody_in_unverified() {
     })
     .await;
     signal(supervisor, Signal::CONT);
-    node.kubelet().wait_allocatable(GPU, 6, PATIENCE).await.unwrap();
+    let is_up = || wide.log("c").contains("holding");
+    wait_or("the wide one starts", || format!("{:?}\n{}", wide.status(), logs(&node)), is_up).await;
     check_for(&node, Duration::from_secs(1), || ()).await;
-    hold(&node, client("later", 1, "1Gi")).await;
-    assert!(pods.iter().all(|pod| pod.status().phase != Phase::Succeeded));
+    let is_settled =
+        |pod: &PodHandle| pod.log("c").contains("holding") || pod.status().phase == Phase::Failed;
+    wait_or("all run or are refused", || logs(&node), || pods.iter().all(is_settled)).await;
+    check(&node);
 }

@@ -82,6 +82,8 @@ async fn survives(how: &str) {
     for path in &files {
         damage(path, how);
     }
+    // No runtime starts a container sooner, and the kubelet has to notice the end of the old one.
+    tokio::time::sleep(Duration::from_millis(200)).await;
     node.start_product().unwrap();
     label(&node, 3).await;
     if let Err(error) = node.kubelet().wait_allocatable(GPU, 5, PATIENCE).await {
