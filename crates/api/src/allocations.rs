@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 pub struct Allocations {
     /// Format of this document.
     pub version: u32,
+    /// Grows with each grant, so that the supervisor can say up to which one it has looked for
+    /// processes of former owners.
+    #[serde(default)]
+    pub revision: u64,
     /// One record per container and card.
     pub records: Vec<AllocationRecord>,
 }
@@ -69,7 +73,7 @@ impl Allocations {
 
 impl Default for Allocations {
     fn default() -> Self {
-        Self { version: Self::VERSION, records: Vec::new() }
+        Self { version: Self::VERSION, revision: 0, records: Vec::new() }
     }
 }
 

@@ -23,6 +23,9 @@ pub struct NodeStatus {
     pub shared_memory: SharedMemory,
     /// The cards in index order.
     pub gpus: Vec<GpuStatus>,
+    /// Which former owners of units still have processes.
+    #[serde(default)]
+    pub former_pods: FormerPods,
     /// What keeps the node as a whole from working, or parts of its config from taking hold.
     pub reasons: Vec<ReasonText>,
 }
@@ -50,6 +53,19 @@ impl NodeStatus {
         let gpus = self.gpus.iter().map(GpuStatus::gpu).collect::<Option<Vec<_>>>()?;
         Some(Inventory { driver: self.driver.parse().ok()?, gpus })
     }
+}
+
+/// What was found when processes of pods were looked for that held units before.
+///
+/// Any process counts, also one that doesn't use a card yet: the kubelet frees a force-deleted
+/// pod's units before its processes are gone (facts/kubernetes.md 9), and one that opens its card
+/// late would meet its successor there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FormerPods {
+    /// [`crate::Allocations::revision`] that was read before the look.
+    pub revision: u64,
+    /// UIDs of those that have processes.
+    pub alive: Vec<String>,
 }
 
 /// What the servers of a node have at `/dev/shm`, and so what their clients must have there:

@@ -137,6 +137,7 @@ mod tests {
             config: String::new(),
             driver: String::new(),
             shared_memory: mpshare_api::SharedMemory::PerCard,
+            former_pods: mpshare_api::status::FormerPods::default(),
             gpus: vec![gpu],
             reasons: Vec::new(),
         };

@@ -184,6 +184,7 @@ fn report(generation: &str) -> NodeStatus {
         config: "mps-2x".to_owned(),
         driver: "550.54.15".to_owned(),
         shared_memory: mpshare_api::SharedMemory::PerCard,
+        former_pods: mpshare_api::status::FormerPods::default(),
         gpus: vec![GpuStatus {
             uuid: "GPU-cb1213a3-d6a4-be7f-0d2c-8b2f6c3c7a11".to_owned(),
             index: 0,

@@ -92,9 +92,11 @@ pub enum Reason {
     )]
     LimitsNotVerified { gpu: GpuUuid, share: Memory, verified: Option<Memory> },
     #[error(
-        "processes {pids:?} of the units' former owner still use `{gpu}`; hint: they are being ended by the kubelet, which retries by itself"
+        "units of `{gpu}` are free, but pods that held them still have processes (pods {}{}); hint: the kubelet is ending them and retries by itself",
+        pods.join(", "),
+        if pids.is_empty() { String::new() } else { format!("; on the GPU: {pids:?}") }
     )]
-    FormerOwnerAlive { gpu: GpuUuid, pids: Vec<i32> },
+    FormerOwnerAlive { gpu: GpuUuid, pods: Vec<String>, pids: Vec<i32> },
 
     // Configuration and its choice.
     #[error("no configuration at `{path}` yet; hint: is the config-manager running?")]

@@ -6,17 +6,16 @@
 
 use std::path::{Path, PathBuf};
 
-use mpshare_api::status::{DaemonStatus, LimitsStatus};
+use mpshare_api::status::{DaemonStatus, FormerPods, LimitsStatus};
 use mpshare_api::{GpuState, GpuStatus};
 use mpshare_core::{LiveShare, Mode, Reason};
 
 use crate::control_lock::DaemonLife;
 
-/// Says what keeps a container with `share` from starting. `former_pods` held its ids before;
-/// `life` tells of a daemon in a pipe directory.
+/// Says what keeps a container with `share` from starting; `life` tells of a daemon in a pipe
+/// directory.
 pub(crate) fn check(
     share: &LiveShare,
-    former_pods: &[String],
     status: Option<&GpuStatus>,
     life: impl FnOnce(&Path) -> DaemonLife,
 ) -> Result<(), Reason> {
@@ -27,10 +26,7 @@ pub(crate) fn check(
         return Err(not_ready(share, &state, why.unwrap_or_else(|| "no reason given".into())));
     }
     match (share.mode, &status.daemon) {
-        (Mode::Mps, Some(daemon)) => {
-            check_daemon(share, daemon, life)?;
-            check_former_pods(share, former_pods, status)
-        }
+        (Mode::Mps, Some(daemon)) => check_daemon(share, daemon, life),
         (Mode::Mps, None) => Err(Reason::LimitsNotVerified {
             gpu: share.gpu.clone(),
             share: share.share.memory,
@@ -40,7 +36,7 @@ pub(crate) fn check(
             let why = format!("its MPS daemon (PID {}) still runs", daemon.pid);
             Err(not_ready(share, "shared", why))
         }
-        (Mode::Exclusive, None) => check_former_pods(share, former_pods, status),
+        (Mode::Exclusive, None) => Ok(()),
     }
 }
 
@@ -78,21 +74,32 @@ pub(crate) fn daemon_is_dead(share: &LiveShare, daemon: &DaemonStatus) -> Reason
     not_ready(share, "without its daemon", why)
 }
 
-fn check_former_pods(
+/// Says which former owners keep a container with `share` from starting. The supervisor has to
+/// have looked for their processes after the share was granted, at the given revision.
+pub(crate) fn check_former_pods(
     share: &LiveShare,
-    former_pods: &[String],
-    status: &GpuStatus,
+    (revision, former): (u64, &[String]),
+    status: Option<&GpuStatus>,
+    looked: Option<&FormerPods>,
 ) -> Result<(), Reason> {
-    let is_former = |uid: &String| former_pods.contains(uid);
-    let pids: Vec<i32> = status
-        .users()
-        .filter(|user| user.pod_uid.as_ref().is_some_and(is_former))
-        .map(|user| user.pid)
-        .collect();
-    if pids.is_empty() {
+    if former.is_empty() {
         return Ok(());
     }
-    Err(Reason::FormerOwnerAlive { gpu: share.gpu.clone(), pids })
+    let Some(looked) = looked.filter(|looked| looked.revision >= revision) else {
+        let why = "processes of its units' former owner haven't been looked for yet".to_owned();
+        return Err(not_ready(share, "changing hands", why));
+    };
+    let users = || status.into_iter().flat_map(GpuStatus::users);
+    let uses = |uid: &String| users().any(|user| user.pod_uid.as_ref() == Some(uid));
+    let alive = former.iter().filter(|uid| looked.alive.contains(uid) || uses(uid));
+    let pods: Vec<String> = alive.cloned().collect();
+    if pods.is_empty() {
+        return Ok(());
+    }
+    let of_pods =
+        users().filter(|user| user.pod_uid.as_ref().is_some_and(|uid| pods.contains(uid)));
+    let pids = of_pods.map(|user| user.pid).collect();
+    Err(Reason::FormerOwnerAlive { gpu: share.gpu.clone(), pods, pids })
 }
 
 /// The end of the path of the directory that the container's reply mounts.
@@ -111,7 +118,7 @@ mod tests {
     use mpshare_api::status::{ClientStatus, ReasonText};
 
     fn checked(share: &LiveShare, status: &GpuStatus) -> Result<(), Reason> {
-        check(share, &["pod-a".into()], Some(status), |_| DaemonLife::Alive)
+        check(share, Some(status), |_| DaemonLife::Alive)
     }
 
     fn one_unit() -> LiveShare {
@@ -125,7 +132,7 @@ mod tests {
 
     #[test]
     fn an_unreported_or_starting_card_is_waited_for_and_its_reason_is_passed_on() {
-        let unknown = check(&one_unit(), &[], None, |_| DaemonLife::Alive);
+        let unknown = check(&one_unit(), None, |_| DaemonLife::Alive);
         assert!(matches!(unknown, Err(Reason::GpuNotReady { .. })));
         let status = GpuStatus {
             state: GpuState::Fault,
@@ -156,9 +163,9 @@ mod tests {
     #[test]
     fn a_dead_daemon_is_noticed_before_the_report_says_so() {
         let status = ready(0, "x");
-        let dead = check(&one_unit(), &[], Some(&status), |_| DaemonLife::Dead);
+        let dead = check(&one_unit(), Some(&status), |_| DaemonLife::Dead);
         assert!(dead.unwrap_err().to_string().contains("PID 100"));
-        let unknown = check(&one_unit(), &[], Some(&status), |_| DaemonLife::Unknown);
+        let unknown = check(&one_unit(), Some(&status), |_| DaemonLife::Unknown);
         assert_eq!(unknown, Ok(()));
     }
 
@@ -170,31 +177,37 @@ mod tests {
         assert!(matches!(checked(&one_unit(), &status), Err(Reason::GpuNotReady { .. })));
     }
 
-    #[test]
-    fn processes_of_a_former_owner_are_waited_for_and_those_of_neighbours_are_not() {
-        let client =
-            |pid, pod: &str| ClientStatus { pid, memory_mib: None, pod_uid: Some(pod.into()) };
+    fn after(revision: u64, looked: &FormerPods, users: &[ClientStatus]) -> Result<(), Reason> {
         let mut status = ready(0, "x");
-        status.daemon.as_mut().unwrap().clients = vec![client(7, "pod-b")];
-        assert_eq!(checked(&one_unit(), &status), Ok(()));
-        status.daemon.as_mut().unwrap().clients = vec![client(7, "pod-b"), client(8, "pod-a")];
-        let Err(Reason::FormerOwnerAlive { pids, .. }) = checked(&one_unit(), &status) else {
-            panic!("must wait");
-        };
-        assert_eq!(pids, [8]);
+        status.daemon.as_mut().unwrap().clients = users.to_vec();
+        let former = ["pod-a".to_owned()];
+        check_former_pods(&one_unit(), (revision, &former), Some(&status), Some(looked))
     }
 
     #[test]
-    fn a_whole_card_waits_for_the_processes_of_its_former_owner() {
-        let whole = LiveShare { mode: Mode::Exclusive, ..one_unit() };
-        let process =
-            |pod: &str| ClientStatus { pid: 9, memory_mib: None, pod_uid: Some(pod.into()) };
-        let mut status = GpuStatus { daemon: None, ..ready(0, "x") };
-        status.processes = vec![process("pod-a")];
-        let reason = checked(&whole, &status).unwrap_err();
-        assert_eq!(reason, Reason::FormerOwnerAlive { gpu: whole.gpu.clone(), pids: vec![9] });
-        status.processes = vec![process("pod-b")];
-        assert_eq!(checked(&whole, &status), Ok(()));
+    fn a_former_owner_is_waited_for_while_it_has_any_process_and_a_neighbour_is_not() {
+        let client =
+            |pid, pod: &str| ClientStatus { pid, memory_mib: None, pod_uid: Some(pod.into()) };
+        let looked = |alive: &[&str]| FormerPods {
+            revision: 5,
+            alive: alive.iter().map(|uid| (*uid).to_owned()).collect(),
+        };
+        assert_eq!(after(5, &looked(&[]), &[client(7, "pod-b")]), Ok(()));
+        for (alive, users, pids) in [
+            (&["pod-a"][..], &[][..], &[][..]),
+            (&[], &[client(7, "pod-b"), client(8, "pod-a")], &[8]),
+        ] {
+            let reason = after(5, &looked(alive), users).unwrap_err();
+            let (gpu, pods) = (one_unit().gpu, vec!["pod-a".to_owned()]);
+            assert_eq!(reason, Reason::FormerOwnerAlive { gpu, pods, pids: pids.to_vec() });
+        }
+    }
+
+    #[test]
+    fn a_look_from_before_the_grant_says_nothing() {
+        let looked = FormerPods { revision: 4, alive: Vec::new() };
+        assert!(matches!(after(5, &looked, &[]), Err(Reason::GpuNotReady { .. })));
+        assert_eq!(after(4, &looked, &[]), Ok(()));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(crate) struct Record {
     pub(crate) pod_uid: Option<String>,
     /// UIDs of pods that held one of the ids before, while their processes may still live.
     pub(crate) former_pods: Vec<String>,
+    /// Revision of the ledger with which it was granted.
+    pub(crate) revision: u64,
     /// When this process learned of it.
     pub(crate) since: Instant,
     /// Where its amounts come from.
@@ -79,6 +81,7 @@ impl Record {
             share,
             pod_uid: None,
             former_pods: Vec::new(),
+            revision: 0,
             since,
             basis: Basis::Granted,
             standing: Standing::Promised,
@@ -97,7 +100,7 @@ pub(crate) fn granted(
     records: &[Record],
     grant: &Grant,
     clients: &Clients,
-    now: Instant,
+    (revision, now): (u64, Instant),
 ) -> Vec<Record> {
     let taken: Vec<DeviceId> = grant.shares.iter().flat_map(|share| share.ids.clone()).collect();
     let stay = records.iter().filter_map(|record| {
@@ -106,6 +109,7 @@ pub(crate) fn granted(
     });
     let new = grant.shares.iter().map(|share| Record {
         former_pods: former_pods(records, share, clients),
+        revision,
         ..Record::new(share.clone(), now)
     });
     stay.chain(new).collect()
@@ -142,7 +146,7 @@ mod tests {
         let live: Vec<LiveShare> = records.iter().map(|record| record.share.clone()).collect();
         let gpu = resource("nvidia.com/gpu");
         let grant = grant(&node_config(2), &inventory(1), &live, &gpu, &[unit(0, 0)]).unwrap();
-        granted(records, &grant, clients, Instant::now())
+        granted(records, &grant, clients, (1, Instant::now()))
     }
 
     #[test]

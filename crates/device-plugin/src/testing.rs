@@ -95,6 +95,7 @@ pub(crate) fn status(gpus: Vec<GpuStatus>) -> NodeStatus {
         config: "test".into(),
         driver: "555.58.02".into(),
         shared_memory: mpshare_api::SharedMemory::PerCard,
+        former_pods: mpshare_api::status::FormerPods::default(),
         gpus,
         reasons: Vec::new(),
     }

@@ -3,6 +3,8 @@
 //! Both are read tolerantly. A config that can't be used leaves the last good one in force;
 //! records that can't be read leave the last ones that could.
 
+use std::collections::BTreeSet;
+
 use mpshare_api::{Allocations, ChosenConfig, DocumentError, MpsRoot, config, read_versioned};
 use mpshare_core::{LiveShare, NodeConfig, Reason};
 use tracing::warn;
@@ -16,6 +18,10 @@ pub(crate) struct Inputs {
     pub problem: Option<Reason>,
     /// The shares that containers hold.
     pub live: Vec<LiveShare>,
+    /// UIDs of pods that held units before.
+    pub former: BTreeSet<String>,
+    /// The revision of the records.
+    pub revision: u64,
     /// Why their records can't be read; they are the last ones that could be.
     records_problem: Option<String>,
 }
@@ -27,11 +33,21 @@ impl Inputs {
             Ok(config) => (Some(config), None),
             Err(reason) => (self.config.clone(), Some(reason)),
         };
-        let (live, records_problem) = match read_versioned::<Allocations>(&root.allocations()) {
-            Ok(allocations) => (allocations.unwrap_or_default().live(), None),
-            Err(error) => (self.live.clone(), Some(self.records_unreadable(&error))),
-        };
-        Self { config, problem, live, records_problem }
+        let before = Self { config, problem, records_problem: None, ..self.clone() };
+        match read_versioned::<Allocations>(&root.allocations()) {
+            Ok(allocations) => before.with_records(&allocations.unwrap_or_default()),
+            Err(error) => Self { records_problem: Some(self.records_unreadable(&error)), ..before },
+        }
+    }
+
+    fn with_records(self, allocations: &Allocations) -> Self {
+        let former = allocations.records.iter().flat_map(|record| &record.former_pods);
+        Self {
+            live: allocations.live(),
+            former: former.cloned().collect(),
+            revision: allocations.revision,
+            ..self
+        }
     }
 
     /// Said once, however often the file is looked at.

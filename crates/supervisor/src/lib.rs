@@ -16,6 +16,7 @@ mod cards;
 mod clients;
 mod death;
 mod event;
+mod former;
 mod inputs;
 mod journal;
 mod node;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mpshare_api::status::ReasonText;
+use mpshare_api::status::{FormerPods, ReasonText};
 use mpshare_api::{
     DocumentError, FileStamp, GpuState, GpuStatus, NodeStatus, read_versioned, write_document,
 };
@@ -19,12 +19,16 @@ use crate::card::{Card, chain};
 use crate::cards;
 use crate::death::DeathWatch;
 use crate::event::Event;
+use crate::former;
 use crate::inputs::Inputs;
 use crate::journal::ModeJournal;
 use crate::options::{Options, Ports};
 use crate::servers::{Load, ServerView};
 use crate::start_limits::StartLimits;
 use crate::worker::{self, Assignment, Command, Worker};
+
+/// How often former owners that still have processes are looked for.
+const FORMER_EVERY: Duration = Duration::from_millis(200);
 
 /// How often the report is looked after when nothing happens.
 const TICK: Duration = cards::EVERY;
@@ -72,6 +76,7 @@ pub(crate) struct Node {
     /// Cards whose workers wait until everybody can know that they are out of service.
     withdrawn: Vec<GpuUuid>,
     status_is_written: bool,
+    former: FormerPods,
 }
 
 struct Handle {
@@ -110,6 +115,7 @@ impl Node {
             refusals: Vec::new(),
             withdrawn: Vec::new(),
             status_is_written: false,
+            former: FormerPods::default(),
         })
     }
 
@@ -118,9 +124,11 @@ impl Node {
         loop {
             self.miss_the_driver();
             self.assign()?;
+            self.look_for_former_owners();
             self.write_status();
             self.confirm_withdrawals()?;
-            match events.recv_timeout(TICK) {
+            let wait = if self.former.alive.is_empty() { TICK } else { FORMER_EVERY };
+            match events.recv_timeout(wait) {
                 Ok(event) => {
                     if !self.take(event) {
                         return Ok(());
@@ -302,6 +310,13 @@ impl Node {
         Ok(Handle { commands, assigned: None, status: GpuStatus::starting(gpu) })
     }
 
+    /// After each grant, and again and again while one is still there.
+    fn look_for_former_owners(&mut self) {
+        if self.former.revision != self.inputs.revision || !self.former.alive.is_empty() {
+            self.former = former::look(&self.ports.cgroup_proc, &self.inputs);
+        }
+    }
+
     fn write_status(&mut self) {
         let Some(inventory) = &self.inventory else {
             // Before the driver has answered there is nothing to say.
@@ -315,6 +330,7 @@ impl Node {
             config: self.inputs.config.as_ref().map(|(name, _)| name.clone()).unwrap_or_default(),
             driver: inventory.driver.to_string(),
             shared_memory: self.ports.shared_memory,
+            former_pods: self.former.clone(),
             gpus: inventory.gpus.iter().map(|gpu| self.card_status(gpu)).collect(),
             reasons: self.reasons(),
         };
@@ -341,6 +357,7 @@ impl Node {
             config: String::new(),
             driver: String::new(),
             shared_memory: self.ports.shared_memory,
+            former_pods: self.former.clone(),
             gpus: Vec::new(),
             reasons: self.reasons(),
         }

@@ -41,6 +41,7 @@ fn status() -> NodeStatus {
         config: "mps-2x".to_owned(),
         driver: "550.54.15".to_owned(),
         shared_memory: mpshare_api::SharedMemory::PerCard,
+        former_pods: mpshare_api::status::FormerPods::default(),
         gpus: vec![gpu(UUIDS[0], 0), gpu(UUIDS[1], 1)],
         reasons: Vec::new(),
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use mpshare_api::{AllocationRecord, Allocations, DocumentError, read_versioned, write_document};
 use mpshare_core::{Grant, LiveShare};
@@ -15,6 +15,8 @@ use super::{Clients, Record, granted};
 pub(crate) struct Ledger {
     path: PathBuf,
     records: Vec<Record>,
+    /// Of the last grant.
+    revision: u64,
     file: FileState,
 }
 
@@ -53,9 +55,11 @@ impl Ledger {
             Ok(None) => (Allocations::default(), Origin::Nothing),
             Err(error) => (Allocations::default(), Origin::Damaged(error)),
         };
+        let revision = document.revision;
         let records = document.records.into_iter();
         let ledger = Self {
-            records: records.filter_map(|wire| from_wire(wire, now)).collect(),
+            records: records.filter_map(|wire| from_wire(wire, revision, now)).collect(),
+            revision,
             file: FileState::Current,
             path,
         };
@@ -79,9 +83,11 @@ impl Ledger {
         clients: &Clients,
         now: Instant,
     ) -> Result<(), DocumentError> {
-        let records = granted(&self.records, grant, clients, now);
-        write_document(&self.path, &to_wire(&records))?;
+        let revision = next_revision(self.revision);
+        let records = granted(&self.records, grant, clients, (revision, now));
+        write_document(&self.path, &to_wire(&records, revision))?;
         self.records = records;
+        self.revision = revision;
         self.file = FileState::Current;
         Ok(())
     }
@@ -90,7 +96,7 @@ impl Ledger {
     /// [`Self::keep_file`]; until then the file names shares that have ended, or lacks ones that
     /// were found again.
     pub(crate) fn replace(&mut self, records: Vec<Record>) -> Result<(), DocumentError> {
-        if to_wire(&records) != to_wire(&self.records) {
+        if to_wire(&records, 0) != to_wire(&self.records, 0) {
             self.file = FileState::Behind;
         }
         self.records = records;
@@ -105,24 +111,38 @@ impl Ledger {
             return Ok(());
         }
         self.file = FileState::Behind;
-        write_document(&self.path, &to_wire(&self.records))?;
+        write_document(&self.path, &to_wire(&self.records, self.revision))?;
         self.file = FileState::Current;
         Ok(())
     }
 }
 
-fn to_wire(records: &[Record]) -> Allocations {
+/// One more, and never less than what a ledger whose file is lost had reached: it counts on from
+/// the time of day, in milliseconds.
+fn next_revision(last: u64) -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    last.saturating_add(1).max(now)
+}
+
+fn to_wire(records: &[Record], revision: u64) -> Allocations {
     let wire = |record: &Record| AllocationRecord {
         pod_uid: record.pod_uid.clone(),
         former_pods: record.former_pods.clone(),
         ..AllocationRecord::of(&record.share)
     };
-    Allocations { version: Allocations::VERSION, records: records.iter().map(wire).collect() }
+    let records = records.iter().map(wire).collect();
+    Allocations { version: Allocations::VERSION, revision, records }
 }
 
-fn from_wire(wire: AllocationRecord, now: Instant) -> Option<Record> {
+fn from_wire(wire: AllocationRecord, revision: u64, now: Instant) -> Option<Record> {
     let share = wire.live()?;
-    Some(Record { pod_uid: wire.pod_uid, former_pods: wire.former_pods, ..Record::new(share, now) })
+    Some(Record {
+        pod_uid: wire.pod_uid,
+        former_pods: wire.former_pods,
+        revision,
+        ..Record::new(share, now)
+    })
 }
 
 #[cfg(test)]

@@ -127,7 +127,9 @@ impl Node {
             let former = record.former_pods.iter().filter(|uid| !owners.contains(uid));
             let former: Vec<String> = former.cloned().collect();
             let status = state.gpu_status(&record.share);
-            gate::check(&record.share, &former, status, |pipe| self.life(pipe))?;
+            gate::check(&record.share, status, |pipe| self.life(pipe))?;
+            let looked = state.status().map(|status| &status.former_pods);
+            gate::check_former_pods(&record.share, (record.revision, &former), status, looked)?;
         }
         Ok(())
     }
@@ -171,7 +173,7 @@ impl Node {
             return Ok(());
         };
         if matches!(status.state, GpuState::Absent | GpuState::Fault) {
-            return gate::check(share, &[], Some(status), |_| DaemonLife::Unknown);
+            return gate::check(share, Some(status), |_| DaemonLife::Unknown);
         }
         let is_dead = |daemon: &&DaemonStatus| {
             self.life(Path::new(&daemon.pipe_directory)) == DaemonLife::Dead

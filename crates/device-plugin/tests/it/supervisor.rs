@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mpshare_api::status::{ClientStatus, DaemonStatus, LimitsStatus, ReasonText};
+use mpshare_api::status::{ClientStatus, DaemonStatus, FormerPods, LimitsStatus, ReasonText};
 use mpshare_api::{
     Allocations, ChosenConfig, GpuState, GpuStatus, MpsRoot, NodeStatus, read_document,
     write_document,
@@ -100,8 +100,9 @@ impl State {
             return;
         };
         let config = mpshare_api::config::parse(&chosen.name, &chosen.text).unwrap();
-        let live = read_document::<Allocations>(&self.root.allocations());
-        let live = live.ok().flatten().unwrap_or_default().live();
+        let records = read_document::<Allocations>(&self.root.allocations());
+        let records = records.ok().flatten().unwrap_or_default();
+        let live = records.live();
         let plan = plan(&config.node, &self.cards, &live);
         let cards = self.cards.clone();
         let gpus = cards
@@ -114,6 +115,8 @@ impl State {
             config: chosen.name,
             driver: "555.58.02".into(),
             shared_memory: mpshare_api::SharedMemory::PerCard,
+            // No process is left of anybody but those that the test lists as clients.
+            former_pods: FormerPods { revision: records.revision, alive: Vec::new() },
             gpus,
             reasons: Vec::new(),
         };

@@ -138,6 +138,7 @@ fn a_driver_that_hangs_from_the_start_leaves_the_predecessors_cards_in_the_repor
         config: String::new(),
         driver: "555.58.02".to_owned(),
         shared_memory: SharedMemory::Host,
+        former_pods: FormerPods::default(),
         gpus,
         reasons: Vec::new(),
     };

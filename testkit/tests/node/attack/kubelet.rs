@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use mpshare_api::{Allocations, read_document};
-use mpshare_testkit::fakekubelet::{Phase, PodHandle, pod};
+use mpshare_testkit::fakekubelet::{Phase, PodHandle, PodSpec, pod};
 use mpshare_testkit::simnode::{Role, Setup, SimNode};
 use rustix::process::Signal;
 
@@ -18,6 +18,12 @@ fn is_holding(pod: &PodHandle) -> bool {
 fn recorded(node: &SimNode) -> BTreeSet<String> {
     let ledger = read_document::<Allocations>(&node.mps_root().allocations()).unwrap();
     ledger.unwrap_or_default().records.into_iter().flat_map(|record| record.ids).collect()
+}
+
+/// A client that lives as long as it may after it was told to end.
+fn stubborn(name: &str) -> PodSpec {
+    let script = "trap '' TERM; cuda-sample --alloc 1Gi --hold forever & wait; wait";
+    pod(name).container("c").gpus(GPU, 1).shell(script)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -34,6 +40,57 @@ async fn of_twenty_pods_for_eight_units_eight_get_one() {
     }
     assert_eq!(failed(), 12, "{}", logs(&node));
     check(&node);
+}
+
+/// UIDs of pods whose programs have a context now.
+fn present(node: &SimNode, pods: &[PodHandle]) -> Vec<String> {
+    let state = node.store().read().unwrap();
+    let cgroup = |pid: i32| std::fs::read_to_string(node.path().join(format!("proc/{pid}/cgroup")));
+    let cgroups: Vec<String> =
+        state.processes.iter().filter_map(|process| cgroup(process.id.pid).ok()).collect();
+    let uids = pods.iter().map(|pod| pod.uid().to_owned());
+    uids.filter(|uid| cgroups.iter().any(|text| text.replace('_', "-").contains(uid))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn successors_at_full_rate_never_meet_their_predecessors() {
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let node = running(Setup::two_cards(), 2).await;
+    let mut pods: Vec<PodHandle> = Vec::new();
+    let mut ids = std::collections::BTreeMap::new();
+    let mut started = BTreeSet::new();
+    let until = Instant::now() + Duration::from_secs(7);
+    let mut count = 0;
+    while Instant::now() < until {
+        if random.u8(0..12) == 0 {
+            label(&node, random.usize(2..=4)).await;
+        }
+        let alive = pods.iter().filter(|pod| !pod.status().gone).count();
+        if alive < 4 {
+            count += 1;
+            pods.push(node.kubelet().admit(stubborn(&format!("s{count}"))));
+        }
+        let holders: Vec<&PodHandle> = pods.iter().filter(|pod| !pod.status().gone).collect();
+        if !holders.is_empty() && random.u8(0..3) == 0 {
+            holders[random.usize(0..holders.len())].force_delete();
+        }
+        for pod in &pods {
+            let held = pod.devices("c", GPU);
+            if !held.is_empty() {
+                ids.insert(pod.uid().to_owned(), held);
+            }
+        }
+        let present = present(&node, &pods);
+        started.extend(present.iter().cloned());
+        let mut owned = BTreeSet::new();
+        for id in present.iter().filter_map(|uid| ids.get(uid)).flatten() {
+            assert!(owned.insert(id), "two owners of `{id}`, seed {seed}\n{}", logs(&node));
+        }
+        check(&node);
+        tokio::time::sleep(Duration::from_millis(random.u64(5..60))).await;
+    }
+    assert!(started.len() > 4, "only {} of {count} started, seed {seed}", started.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
