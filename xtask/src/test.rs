@@ -45,6 +45,8 @@ fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
 fn tests() -> Result<()> {
     let mut command = cargo();
     command.args(["test", "--workspace", "--no-fail-fast", "--", "--show-output"]);
+    // Tests of whole nodes wait most of the time: more of them than cores.
+    command.env("RUST_TEST_THREADS", "4");
     let skipped = run_watching(&mut command)?;
     for reason in &skipped {
         println!("{reason}");

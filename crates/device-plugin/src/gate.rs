@@ -89,17 +89,17 @@ pub(crate) fn check_former_pods(
         let why = "processes of its units' former owner haven't been looked for yet".to_owned();
         return Err(not_ready(share, "changing hands", why));
     };
-    let users = || status.into_iter().flat_map(GpuStatus::users);
-    let uses = |uid: &String| users().any(|user| user.pod_uid.as_ref() == Some(uid));
-    let alive = former.iter().filter(|uid| looked.alive.contains(uid) || uses(uid));
-    let pods: Vec<String> = alive.cloned().collect();
+    let on_card = |uid: &String| -> Vec<i32> {
+        let users = status.into_iter().flat_map(GpuStatus::users);
+        users.filter(|user| user.pod_uid.as_ref() == Some(uid)).map(|user| user.pid).collect()
+    };
+    let is_alive = |uid: &&String| looked.alive.contains(*uid) || !on_card(uid).is_empty();
+    let pods: Vec<String> = former.iter().filter(is_alive).cloned().collect();
     if pods.is_empty() {
         return Ok(());
     }
-    let of_pods =
-        users().filter(|user| user.pod_uid.as_ref().is_some_and(|uid| pods.contains(uid)));
-    let pids = of_pods.map(|user| user.pid).collect();
-    Err(Reason::FormerOwnerAlive { gpu: share.gpu.clone(), pods, pids })
+    let processes = pods.iter().flat_map(on_card).collect();
+    Err(Reason::FormerOwnerAlive { gpu: share.gpu.clone(), pods, pids: processes })
 }
 
 /// The end of the path of the directory that the container's reply mounts.

@@ -32,6 +32,9 @@ use session::{End, Session};
 /// first one's stream before the second begins.
 const SAME_KUBELET_PAUSE: Duration = Duration::from_millis(50);
 
+/// The same after a predecessor that was killed: its end may still be news to a busy kubelet.
+const PREDECESSOR_PAUSE: Duration = Duration::from_millis(200);
+
 /// One resource and what its registration depends on.
 pub(crate) struct Resource {
     /// What answers the kubelet.

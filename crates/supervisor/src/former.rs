@@ -18,8 +18,8 @@ fn alive(proc: &Proc, pods: &BTreeSet<String>) -> Vec<String> {
     if pods.is_empty() {
         return Vec::new();
     }
-    let Ok(pids) = proc.pids() else { return pods.iter().cloned().collect() };
-    let present: BTreeSet<String> = pids
+    let Ok(processes) = proc.pids() else { return pods.iter().cloned().collect() };
+    let present: BTreeSet<String> = processes
         .into_iter()
         // A process that is gone by now has no cgroup.
         .filter_map(|pid| proc.container(pid).ok().flatten())

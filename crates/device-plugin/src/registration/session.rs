@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
 use super::socket::Predecessor;
-use super::{Kubelet, Resource, SAME_KUBELET_PAUSE, socket};
+use super::{Kubelet, PREDECESSOR_PAUSE, Resource, socket};
 use crate::directory::{Identity, identity};
 use crate::server::{OPTIONS, Service, Streams};
 
@@ -56,7 +56,7 @@ impl Session {
             Err(error) => return End::Failed(sentence(&error)),
         };
         if session.predecessor == Predecessor::Left {
-            resource.pause(SAME_KUBELET_PAUSE).await;
+            resource.pause(PREDECESSOR_PAUSE).await;
         }
         let end = match session.register(resource, name).await {
             Ok(()) => session.until_over(resource, kubelet).await,

@@ -196,3 +196,17 @@ fn every_known_driver_starts_and_answers() {
         node.daemon.apply(limits(2048, 500)).unwrap();
     }
 }
+
+#[test]
+fn the_server_of_a_live_daemon_whose_directory_was_removed_is_no_orphan() {
+    let node = Node::new();
+    let daemon = node.daemon.start(limits(7680, 500)).unwrap();
+    let _client = node.client();
+    let server = node.server().pid;
+    fs::remove_dir_all(node.pipe()).unwrap();
+    assert_eq!(node.daemon.holder().unwrap(), None);
+    assert_eq!(node.daemon.remove_orphans().unwrap(), []);
+    assert!(Proc::default().identify(server).unwrap().is_some());
+    kill(daemon);
+    assert_eq!(node.daemon.remove_orphans().unwrap(), [server]);
+}

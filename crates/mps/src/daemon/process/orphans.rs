@@ -6,21 +6,20 @@
 use std::time::Instant;
 
 use super::ProcessDaemon;
-use crate::daemon::ControlDaemon as _;
 use crate::error::{DaemonError, DaemonFault};
 use crate::pid::Pid;
 use crate::procfs::ProcessHandle;
 
 const SERVER: &str = "nvidia-cuda-mps-server";
+const CONTROL: &str = "nvidia-cuda-mps-control";
 
 impl ProcessDaemon {
     pub(super) fn kill_orphans(&self) -> Result<Vec<Pid>, DaemonError> {
-        let daemon = self.holder()?.map(|id| id.pid);
         let mut killed = Vec::new();
         for pid in
             self.proc.pids().map_err(|error| self.file_error("listing", self.proc.root(), error))?
         {
-            if let Some(handle) = self.orphan(pid, daemon) {
+            if let Some(handle) = self.orphan(pid) {
                 tracing::info!(gpu = %self.site.gpu, %pid, "killing an orphaned MPS server");
                 self.kill_and_wait(&handle)?;
                 killed.push(pid);
@@ -31,7 +30,7 @@ impl ProcessDaemon {
 
     /// A handle of this process if it is an orphan of this site. One that can't be looked into
     /// isn't: with our privileges we couldn't have started it.
-    fn orphan(&self, pid: Pid, daemon: Option<Pid>) -> Option<ProcessHandle> {
+    fn orphan(&self, pid: Pid) -> Option<ProcessHandle> {
         if self.proc.program(pid).ok()??.as_os_str() != SERVER {
             return None;
         }
@@ -41,9 +40,16 @@ impl ProcessDaemon {
         let environment = self.proc.environment(pid).ok()??;
         let is_here = environment.get("CUDA_MPS_PIPE_DIRECTORY").as_deref()
             == Some(self.site.pipe.path().as_os_str());
-        let parent = self.proc.stat(pid).ok()??.parent;
-        let has_daemon = daemon.is_some() && parent == daemon;
-        (is_server && is_here && !has_daemon).then_some(handle)
+        (is_server && is_here && !self.has_daemon(pid)?).then_some(handle)
+    }
+
+    /// Whether a server's parent is a control daemon, also one whose lock isn't to be found any
+    /// more: somebody may have removed its directory, and its clients live on.
+    fn has_daemon(&self, server: Pid) -> Option<bool> {
+        let parent = self.proc.stat(server).ok()??.parent;
+        // The one that orphans are given to may not be ours to look into.
+        let program = parent.and_then(|parent| self.proc.program(parent).ok().flatten());
+        Some(program.is_some_and(|program| program.as_os_str() == CONTROL))
     }
 
     pub(super) fn kill_and_wait(&self, handle: &ProcessHandle) -> Result<(), DaemonError> {
