@@ -118,4 +118,11 @@ pub trait ControlDaemon: Send + Sync {
     /// Kills servers of this pipe directory whose daemon is dead: they hold the card, and in
     /// exclusive mode keep every new server off it. Returns whom.
     fn remove_orphans(&self) -> Result<Vec<Pid>, DaemonError>;
+
+    /// Live daemons of this card and pipe directory that can't be reached any more, because the
+    /// directory that they were started in has been removed. Their clients live on.
+    fn lost(&self) -> Result<Vec<Pid>, DaemonError>;
+
+    /// Kills the lost daemons and their servers, with all clients.
+    fn kill_lost(&self) -> Result<(), DaemonError>;
 }

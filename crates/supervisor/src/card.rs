@@ -276,6 +276,21 @@ impl Card {
         Ok(())
     }
 
+    /// A daemon whose directory somebody has removed serves its clients to their end, and nobody
+    /// else: then it makes room.
+    fn give_up_lost_daemons(&self, daemon: &dyn ControlDaemon) -> Result<(), CardError> {
+        if daemon.lost()?.is_empty() {
+            return Ok(());
+        }
+        let gpu = self.gpu.uuid.clone();
+        let clients = self.ports.inventory.mps_processes(&gpu)?.len();
+        if clients > 0 {
+            return Err(CardError::Server(Reason::WaitingForClients { gpu, clients }));
+        }
+        info!(%gpu, "ending an MPS daemon whose directory was removed");
+        Ok(daemon.kill_lost()?)
+    }
+
     fn restore_compute_mode(&self) -> Result<(), CardError> {
         let gpu = &self.gpu.uuid;
         self.remove_orphans()?;
@@ -294,6 +309,7 @@ impl Card {
         };
         self.remove_orphans()?;
         let daemon = self.daemon(&paths)?;
+        self.give_up_lost_daemons(daemon.as_ref())?;
         make_directories(&self.root, &paths, &daemon.site().shm)?;
         let process = daemon.start(DaemonLimits::try_from(limits)?)?;
         info!(

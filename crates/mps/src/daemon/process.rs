@@ -213,4 +213,15 @@ impl ControlDaemon for ProcessDaemon {
     fn remove_orphans(&self) -> Result<Vec<Pid>, DaemonError> {
         self.kill_orphans()
     }
+
+    fn lost(&self) -> Result<Vec<Pid>, DaemonError> {
+        Ok(self.lost_daemons()?.iter().map(|handle| handle.id().pid).collect())
+    }
+
+    fn kill_lost(&self) -> Result<(), DaemonError> {
+        for handle in self.lost_daemons()? {
+            self.kill_and_wait(&handle)?;
+        }
+        self.kill_orphans().map(drop)
+    }
 }

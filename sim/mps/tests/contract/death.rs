@@ -15,7 +15,7 @@ fn fact_4_2_signals_kill_the_daemon_at_once_and_all_files_stay() {
         let Some(node) = Node::of("550.163.01") else {
             return;
         };
-        node.start();
+        node.start_heeding_signals();
         let daemon = node.daemon().unwrap();
         let log = node.control_log();
         let process = ProcId::of(daemon).unwrap();

@@ -156,11 +156,8 @@ impl Node {
         let fake = PathBuf::from(env!("CARGO_BIN_EXE_nvidia-cuda-mps-control"));
         let program = real_program().unwrap_or(fake);
         let programs = program.parent().unwrap().display().to_string();
-        // A shell that runs tests in the background has them ignore SIGINT, which is inherited.
-        let mut command = Command::new("env");
+        let mut command = Command::new(&program);
         command
-            .arg("--default-signal")
-            .arg(&program)
             .env_clear()
             .env("PATH", format!("{programs}:/usr/bin:/bin"))
             .env("CUDA_MPS_PIPE_DIRECTORY", self.pipe())
@@ -175,6 +172,17 @@ impl Node {
     /// Starts the daemon.
     pub(crate) fn start(&self) {
         self.start_with(&["-d"], &[]);
+    }
+
+    /// Starts a daemon that heeds all signals. A shell that runs tests in the background has them
+    /// ignore SIGINT, which is inherited.
+    pub(crate) fn start_heeding_signals(&self) {
+        let control = self.control();
+        let mut command = Command::new("env");
+        command.arg("--default-signal").arg(control.get_program()).arg("-d").env_clear();
+        let variables = control.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        let said = run(command.envs(variables).current_dir(self.dir()), "");
+        assert_eq!(said.code, Some(0), "{said:?}");
     }
 
     /// Starts the daemon with arguments and more environment.

@@ -122,6 +122,7 @@ async fn the_whole_root_deleted_under_a_running_node_is_overcome() {
     let until = Instant::now() + Duration::from_secs(3);
     while Instant::now() < until {
         check(&node);
+        assert!(!pod.log("c").contains("CUDA_ERROR"), "its client was ended: {}", pod.log("c"));
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     pod.force_delete();

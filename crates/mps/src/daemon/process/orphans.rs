@@ -6,6 +6,7 @@
 use std::time::Instant;
 
 use super::ProcessDaemon;
+use crate::daemon::ControlDaemon as _;
 use crate::error::{DaemonError, DaemonFault};
 use crate::pid::Pid;
 use crate::procfs::ProcessHandle;
@@ -16,10 +17,9 @@ const CONTROL: &str = "nvidia-cuda-mps-control";
 impl ProcessDaemon {
     pub(super) fn kill_orphans(&self) -> Result<Vec<Pid>, DaemonError> {
         let mut killed = Vec::new();
-        for pid in
-            self.proc.pids().map_err(|error| self.file_error("listing", self.proc.root(), error))?
-        {
-            if let Some(handle) = self.orphan(pid) {
+        for handle in self.processes_here(SERVER)? {
+            let pid = handle.id().pid;
+            if self.has_daemon(pid) == Some(false) {
                 tracing::info!(gpu = %self.site.gpu, %pid, "killing an orphaned MPS server");
                 self.kill_and_wait(&handle)?;
                 killed.push(pid);
@@ -28,19 +28,34 @@ impl ProcessDaemon {
         Ok(killed)
     }
 
-    /// A handle of this process if it is an orphan of this site. One that can't be looked into
-    /// isn't: with our privileges we couldn't have started it.
-    fn orphan(&self, pid: Pid) -> Option<ProcessHandle> {
-        if self.proc.program(pid).ok()??.as_os_str() != SERVER {
+    /// Live daemons of this site that don't hold the lock in its directory: somebody has removed
+    /// the directory that they were started in, and nobody can talk to them any more.
+    pub(super) fn lost_daemons(&self) -> Result<Vec<ProcessHandle>, DaemonError> {
+        let holder = self.holder()?;
+        let mut daemons = self.processes_here(CONTROL)?;
+        daemons.retain(|handle| Some(handle.id()) != holder);
+        Ok(daemons)
+    }
+
+    /// Processes of a program that were started for this pipe directory. One that can't be looked
+    /// into isn't: with our privileges we couldn't have started it.
+    fn processes_here(&self, program: &str) -> Result<Vec<ProcessHandle>, DaemonError> {
+        let listed = self.proc.pids();
+        let pids = listed.map_err(|error| self.file_error("listing", self.proc.root(), error))?;
+        Ok(pids.into_iter().filter_map(|pid| self.process_here(pid, program)).collect())
+    }
+
+    fn process_here(&self, pid: Pid, program: &str) -> Option<ProcessHandle> {
+        if self.proc.program(pid).ok()??.as_os_str() != program {
             return None;
         }
         let handle = ProcessHandle::open(&self.proc, pid).ok()??;
         // Read again now that the handle holds the process: its id may have been used anew.
-        let is_server = self.proc.program(pid).ok()??.as_os_str() == SERVER;
+        let is_it = self.proc.program(pid).ok()??.as_os_str() == program;
         let environment = self.proc.environment(pid).ok()??;
         let is_here = environment.get("CUDA_MPS_PIPE_DIRECTORY").as_deref()
             == Some(self.site.pipe.path().as_os_str());
-        (is_server && is_here && !self.has_daemon(pid)?).then_some(handle)
+        (is_it && is_here).then_some(handle)
     }
 
     /// Whether a server's parent is a control daemon, also one whose lock isn't to be found any
