@@ -8,10 +8,10 @@ use crate::supervisor::T4;
 #[tokio::test]
 async fn registers_with_the_right_list_as_soon_as_the_supervisor_has_judged() {
     let node = Node::without_config().await;
-    node.supervisor.set(|wishes| wishes.is_away = true);
+    node.supervisor.set(|wishes| wishes.is_away = true).await;
     let plugin = node.start();
     node.share(2);
-    node.supervisor.set(|wishes| wishes.is_away = false);
+    node.supervisor.set(|wishes| wishes.is_away = false).await;
     node.allocatable(4).await;
     let list = node.kubelet.device_list(GPU).unwrap();
     assert_eq!(list.count, 1, "the first list was right");
@@ -35,10 +35,10 @@ async fn registers_within_20_ms_of_a_report_that_is_there() {
 #[tokio::test]
 async fn a_broken_card_is_offered_as_unhealthy_and_comes_back() {
     let (node, _plugin) = Node::ready(2, 4).await;
-    node.supervisor.set(|wishes| wishes.broken = vec![T4.into()]);
+    node.supervisor.set(|wishes| wishes.broken = vec![T4.into()]).await;
     node.allocatable(2).await;
     assert_eq!(node.units(GPU), (2, 4), "all units of the card, and only those");
-    node.supervisor.set(|wishes| wishes.broken.clear());
+    node.supervisor.set(|wishes| wishes.broken.clear()).await;
     node.allocatable(4).await;
     node.check();
 }
@@ -105,12 +105,12 @@ async fn two_of_them_take_turns() {
 #[tokio::test]
 async fn the_mps_root_may_be_deleted_and_made_again() {
     let (node, _plugin) = Node::ready(2, 4).await;
-    node.supervisor.set(|wishes| wishes.is_away = true);
+    node.supervisor.set(|wishes| wishes.is_away = true).await;
     std::fs::remove_dir_all(node.root.path()).unwrap();
     node.allocatable(0).await;
     wait_until("root directory", || node.root.path().exists()).await;
     node.share(4);
-    node.supervisor.set(|wishes| wishes.is_away = false);
+    node.supervisor.set(|wishes| wishes.is_away = false).await;
     node.allocatable(8).await;
     node.check();
 }
@@ -121,7 +121,7 @@ async fn without_a_report_on_every_card_it_registers_after_a_while_with_what_the
     node.options.timings.first_status = Duration::from_millis(100);
     // A report of a former config is all that there is.
     wait_until("report", || node.root.status().exists()).await;
-    node.supervisor.set(|wishes| wishes.is_away = true);
+    node.supervisor.set(|wishes| wishes.is_away = true).await;
     node.share(4);
     let _plugin = node.start();
     wait_until("registration", || node.units(GPU).1 == 8).await;

@@ -24,7 +24,7 @@ async fn an_idle_node_follows_a_config_change_at_once() {
 #[tokio::test]
 async fn a_change_never_withdraws_what_stays_on_offer() {
     let (node, _plugin) = Node::ready(2, 4).await;
-    node.supervisor.set(|wishes| wishes.is_away = true);
+    node.supervisor.set(|wishes| wishes.is_away = true).await;
     let before = node.kubelet.device_list(GPU).unwrap();
     node.share(4);
     // While the supervisor is away the change can't be verified: the old units stay for a while,
@@ -32,7 +32,7 @@ async fn a_change_never_withdraws_what_stays_on_offer() {
     let list = node.kubelet.wait_list(GPU, before.at, SOON, |_| true).await.unwrap();
     assert_eq!((list.amounts.allocatable, list.amounts.capacity), (4, 8));
     node.allocatable(0).await;
-    node.supervisor.set(|wishes| wishes.is_away = false);
+    node.supervisor.set(|wishes| wishes.is_away = false).await;
     node.allocatable(8).await;
     node.check();
 }

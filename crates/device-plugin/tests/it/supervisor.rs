@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ pub(crate) struct Behaviour {
 /// The stand-in; it ends when it is dropped.
 pub(crate) struct Supervisor {
     behaviour: Arc<Mutex<Behaviour>>,
+    /// How often it has looked.
+    looks: Arc<AtomicU64>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -53,6 +56,8 @@ impl Supervisor {
     pub(crate) fn start(root: MpsRoot) -> Self {
         let behaviour = Arc::new(Mutex::new(Behaviour::default()));
         let wishes = Arc::clone(&behaviour);
+        let looks = Arc::new(AtomicU64::new(0));
+        let looked = Arc::clone(&looks);
         let task = tokio::spawn(async move {
             let cards = inventory();
             let locks = BTreeMap::new();
@@ -69,22 +74,25 @@ impl Supervisor {
                 if !wishes.is_away {
                     state.follow(&wishes);
                 }
+                looked.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         });
-        Self { behaviour, task }
+        Self { behaviour, looks, task }
     }
 
     /// Ends all daemons.
     pub(crate) async fn kill_daemons(&self) {
-        self.set(|wishes| wishes.kills_daemons = true);
-        let done = || !self.behaviour.lock().unwrap().kills_daemons;
-        wait_until("daemons are dead", done).await;
+        self.set(|wishes| wishes.kills_daemons = true).await;
     }
 
-    /// Changes what it does from its next look on.
-    pub(crate) fn set(&self, change: impl FnOnce(&mut Behaviour)) {
+    /// Changes what it does, and waits until it has done so.
+    pub(crate) async fn set(&self, change: impl FnOnce(&mut Behaviour)) {
         change(&mut self.behaviour.lock().unwrap());
+        // The look that is under way may have begun before.
+        let enough = self.looks.load(Ordering::SeqCst) + 2;
+        wait_until("the supervisor has looked", || self.looks.load(Ordering::SeqCst) >= enough)
+            .await;
     }
 }
 
