@@ -39,6 +39,7 @@ mod pod_resources;
 mod process;
 mod resource_name;
 mod run_options;
+mod sandbox;
 mod status;
 mod violation;
 mod worker;

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use super::container::Run;
 use super::node::Node;
 use super::pod::{ContainerKind, PodSpec, RestartPolicy};
+use super::sandbox::Sandbox;
 use super::status::{ContainerStatus, Phase, PodStatus};
 
 /// An order to stop all containers of a pod.
@@ -24,6 +25,7 @@ pub(super) type StopSignal = watch::Receiver<Option<Stop>>;
 
 /// Runs a pod to its end.
 pub(super) async fn run_pod(node: Arc<Node>, pod: Arc<PodSpec>, mut stop: StopSignal) {
+    let _sandbox = Sandbox::start(&node, &pod);
     let sidecar_stop = watch::Sender::new(None);
     let mut sidecars = JoinSet::new();
     let started = start_in_order(&node, &pod, &stop, &sidecar_stop, &mut sidecars).await;
