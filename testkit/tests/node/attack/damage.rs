@@ -144,8 +144,12 @@ async fn the_whole_root_deleted_under_a_running_node_is_overcome() {
 async fn a_status_file_that_is_a_directory_is_told_once_and_no_share_is_granted_blindly() {
     let mut node = running(Setup::two_cards(), 2).await;
     let path = node.mps_root().status();
-    clear(&path);
-    std::fs::create_dir(&path).unwrap();
+    // Again and again, because the supervisor puts the file back.
+    wait("a directory is there", || {
+        clear(&path);
+        std::fs::create_dir(&path).is_ok()
+    })
+    .await;
     wait_or("no unit is offered", || logs(&node), || node.kubelet().allocatable(GPU) == 0).await;
     label(&node, 3).await;
     wait("it is told", || logged(&node, Role::Supervisor, "status can't be written") > 0).await;
