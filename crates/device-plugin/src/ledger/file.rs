@@ -2,13 +2,17 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use mpshare_api::{AllocationRecord, Allocations, DocumentError, read_versioned, write_document};
-use mpshare_core::{Grant, LiveShare};
+use mpshare_core::{DeviceId, GpuUuid, Grant, LiveShare};
 use mpshare_telemetry::sentence;
 
 use super::{Clients, Record, granted};
+
+/// How long a pod whose share has ended may still have processes: the kubelet ends them within
+/// their grace period.
+const DEPARTED_KEPT: Duration = Duration::from_mins(2);
 
 /// The records in memory, and whether the file says the same.
 #[derive(Debug)]
@@ -17,7 +21,17 @@ pub(crate) struct Ledger {
     records: Vec<Record>,
     /// Of the last grant.
     revision: u64,
+    /// Pods whose shares have ended a short while ago. That is the kubelet's word and may come
+    /// before their processes have ended, so whoever gets units of the card next waits for them.
+    departed: Vec<Departed>,
     file: FileState,
+}
+
+#[derive(Debug)]
+struct Departed {
+    gpu: GpuUuid,
+    pod_uid: String,
+    at: Instant,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +74,7 @@ impl Ledger {
         let ledger = Self {
             records: records.filter_map(|wire| from_wire(wire, revision, now)).collect(),
             revision,
+            departed: Vec::new(),
             file: FileState::Current,
             path,
         };
@@ -84,12 +99,34 @@ impl Ledger {
         now: Instant,
     ) -> Result<(), DocumentError> {
         let revision = next_revision(self.revision);
-        let records = granted(&self.records, grant, clients, (revision, now));
+        let mut records = granted(&self.records, grant, clients, (revision, now));
+        self.departed.retain(|pod| now.saturating_duration_since(pod.at) < DEPARTED_KEPT);
+        for record in records.iter_mut().filter(|record| record.revision == revision) {
+            self.add_departed(record);
+        }
         write_document(&self.path, &to_wire(&records, revision))?;
         self.records = records;
         self.revision = revision;
         self.file = FileState::Current;
         Ok(())
+    }
+
+    fn add_departed(&self, record: &mut Record) {
+        for pod in self.departed.iter().filter(|pod| pod.gpu == record.share.gpu) {
+            if !record.former_pods.contains(&pod.pod_uid) {
+                record.former_pods.push(pod.pod_uid.clone());
+            }
+        }
+    }
+
+    /// Notes whose the records of `ids` are, where that isn't known.
+    pub(crate) fn learn(&mut self, ids: &[DeviceId], pod_uid: &str) -> Result<(), DocumentError> {
+        let mut records = self.records.clone();
+        for record in records.iter_mut().filter(|record| record.overlaps(ids)) {
+            let uid = record.pod_uid.get_or_insert_with(|| pod_uid.to_owned());
+            record.former_pods.retain(|former| former != uid);
+        }
+        if records == self.records { Ok(()) } else { self.replace(records) }
     }
 
     /// Replaces the records by what was found out about them. A failed write is made up for by
@@ -99,6 +136,13 @@ impl Ledger {
         if to_wire(&records, 0) != to_wire(&self.records, 0) {
             self.file = FileState::Behind;
         }
+        let stays = |old: &Record| records.iter().any(|new| new.overlaps(&old.share.ids));
+        let ended = self.records.iter().filter(|record| !stays(record));
+        let departed = ended.filter_map(|record| {
+            let (gpu, pod_uid) = (record.share.gpu.clone(), record.pod_uid.clone()?);
+            Some(Departed { gpu, pod_uid, at: Instant::now() })
+        });
+        self.departed.extend(departed);
         self.records = records;
         self.keep_file()
     }

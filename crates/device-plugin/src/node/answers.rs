@@ -131,7 +131,22 @@ impl Node {
             let looked = state.status().map(|status| &status.former_pods);
             gate::check_former_pods(&record.share, (record.revision, &former), status, looked)?;
         }
+        self.learn_holder(&mut state, ids);
         Ok(())
+    }
+
+    /// Learns whose container is about to start, before it has a process: the kubelet's checkpoint
+    /// names the pod now, and may have forgotten it when somebody else is given the ids.
+    fn learn_holder(&self, state: &mut State, ids: &[DeviceId]) {
+        let is_ours = |id: &String| id.parse().is_ok_and(|id: DeviceId| ids.contains(&id));
+        let entries = state.checkpoint(&self.options.plugins_dir).unwrap_or_default();
+        let mut holders = entries.iter().filter(|entry| entry.device_ids.iter().any(is_ours));
+        if let Some(holder) =
+            holders.next().filter(|first| holders.all(|h| h.pod_uid == first.pod_uid))
+        {
+            let written = state.ledger.learn(ids, &holder.pod_uid);
+            state.note_write(written);
+        }
     }
 
     /// Learns which pods held `ids` until now, while the kubelet's checkpoint still says so.
