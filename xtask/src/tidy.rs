@@ -14,19 +14,26 @@ const MAX_LINES: usize = 500;
 
 /// What each product package may use of the workspace. Arrows point down only; what isn't listed
 /// is an error, so that a new package has to take its place here.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("mpshare-core", &[]),
     ("mpshare-api", &["mpshare-core"]),
     ("mpshare-kubelet", &["mpshare-api"]),
     ("mpshare-nvml", &["mpshare-core"]),
     ("mpshare-mps", &["mpshare-core", "mpshare-api"]),
     ("mpshare-telemetry", &[]),
-    ("mpshare-supervisor", &["mpshare-core", "mpshare-api", "mpshare-mps", "mpshare-nvml"]),
+    ("mpshare-watch", &["mpshare-telemetry"]),
+    (
+        "mpshare-supervisor",
+        &["mpshare-core", "mpshare-api", "mpshare-mps", "mpshare-nvml", "mpshare-watch"],
+    ),
     (
         "mpshare-device-plugin",
-        &["mpshare-core", "mpshare-api", "mpshare-kubelet", "mpshare-telemetry"],
+        &["mpshare-core", "mpshare-api", "mpshare-kubelet", "mpshare-telemetry", "mpshare-watch"],
     ),
-    ("mpshare-config-manager", &["mpshare-core", "mpshare-api", "mpshare-telemetry"]),
+    (
+        "mpshare-config-manager",
+        &["mpshare-core", "mpshare-api", "mpshare-telemetry", "mpshare-watch"],
+    ),
     (
         "mpshare",
         &[
@@ -43,7 +50,8 @@ const ARROWS: [(&str, &[&str]); 10] = [
 ];
 
 /// External packages that only one package may name.
-const ONE_USER: [(&str, &str); 4] = [
+const ONE_USER: [(&str, &str); 5] = [
+    ("inotify", "mpshare-watch"),
     ("nvml-wrapper", "mpshare-nvml"),
     ("prost", "mpshare-kubelet"),
     ("tonic-prost", "mpshare-kubelet"),

@@ -11,7 +11,7 @@
 //! | `view` | all that is known now, and the decision about it (pure) |
 //! | `condition` | decision x status -> the node condition (pure) |
 //! | `announcement` | what changed since last time -> Events (pure) |
-//! | `sources`, `directory` | what is known now, as one stream of facts |
+//! | `sources` | what is known now, as one stream of facts |
 //! | `publish` | condition and Events -> API |
 //! | `reconcile` | the loop |
 
@@ -19,7 +19,6 @@ mod announcement;
 mod backoff;
 pub mod choice;
 mod condition;
-mod directory;
 mod options;
 mod publish;
 mod reconcile;

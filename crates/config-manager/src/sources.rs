@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use futures::stream::{BoxStream, select_all};
+use futures::stream::{self, BoxStream, select_all};
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::core::PartialObjectMeta;
@@ -18,9 +18,9 @@ use kube::{Api, Client};
 use mpshare_api::config::MAX_BYTES;
 use mpshare_api::{ChosenConfig, MpsRoot, NodeStatus, Versioned, read_file, read_versioned};
 use mpshare_telemetry::sentence;
+use mpshare_watch::{Directory, IfMissing, WatchMask};
 
 use crate::backoff::Doubling;
-use crate::directory::changes;
 use crate::options::{ConfigSource, Options};
 use crate::view::{Fact, NodeFacts};
 
@@ -30,6 +30,9 @@ const LONGEST_RETRY: Duration = Duration::from_secs(15);
 
 /// After so long without failure the waits begin with the first again.
 const CALM: Duration = Duration::from_mins(1);
+
+/// How often files are read whatever was told of them.
+const RECHECK: Duration = Duration::from_secs(10);
 
 /// All facts. The stream never ends.
 pub(crate) fn facts(
@@ -95,6 +98,27 @@ fn log_failure(what: &str, failures: u64, error: &watcher::Error) {
 fn directory(path: PathBuf) -> BoxStream<'static, Fact> {
     let changes = changes(path.clone(), |_| true);
     changes.map(move |()| Fact::Configs(read_configs(&path))).boxed()
+}
+
+/// Says that something in a directory may have changed. The stream never ends.
+fn changes(path: PathBuf, is_of_interest: fn(&OsStr) -> bool) -> impl Stream<Item = ()> {
+    let directory = Directory {
+        path,
+        if_missing: IfMissing::Wait,
+        // Its writers, our own programs and the kubelet for a mounted `ConfigMap`, replace files by
+        // rename; a person may write in place.
+        mask: WatchMask::CREATE
+            | WatchMask::CLOSE_WRITE
+            | WatchMask::MOVED_TO
+            | WatchMask::MOVED_FROM
+            | WatchMask::DELETE,
+        is_of_interest,
+        recheck: RECHECK,
+    };
+    stream::unfold(directory.watch(), |mut watch| async move {
+        watch.next().await;
+        Some(((), watch))
+    })
 }
 
 /// The configs of a directory. Names that begin with `..` belong to the kubelet's way of mounting.

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::ledger::Listing;
 use crate::node::{Node, Pace};
-use crate::problem::Failures;
+use mpshare_telemetry::Failures;
 
 /// Least time between two lists that are sent only to make the kubelet write its checkpoint.
 const NEWS_RESEND: Duration = Duration::from_secs(1);

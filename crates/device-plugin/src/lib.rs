@@ -15,19 +15,17 @@
 //! | `response` | what a container is given |
 //! | `node` | all that is known, and answers from it |
 //! | `server`, `registration` | the gRPC service of a resource and its life at the kubelet |
-//! | `holders`, `directory`, `control_lock` | looks at the kubelet, at files, at daemons |
+//! | `holders`, `control_lock` | looks at the kubelet, at daemons |
 //! | `publisher` | lists to their servers |
 //! | `sole` | one device plugin at a time |
 
 mod activity;
 mod control_lock;
-mod directory;
 mod gate;
 mod holders;
 mod ledger;
 mod node;
 mod options;
-mod problem;
 mod publisher;
 mod registration;
 mod response;
@@ -42,13 +40,12 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use inotify::WatchMask;
 use mpshare_kubelet::device_plugin::KUBELET_SOCKET_NAME;
 use mpshare_kubelet::socket::ConnectError;
+use mpshare_watch::{Directory, IfMissing, WatchMask};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::directory::{Directory, IfMissing};
 use crate::node::Node;
 use crate::publisher::Publisher;
 
@@ -76,9 +73,18 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<(), Er
     let (root, plugins) = (files(&node), plugin_sockets(&node));
     tokio::select! {
         () = publisher.run(Arc::clone(&resend)) => Ok(()),
-        () = root.follow(|| node.refresh(Instant::now())) => Ok(()),
-        () = plugins.follow(|| { sockets.send_replace(()); }) => Ok(()),
+        () = follow(root, || node.refresh(Instant::now())) => Ok(()),
+        () = follow(plugins, || { sockets.send_replace(()); }) => Ok(()),
         ended = holders::follow(Arc::clone(&node), resend) => Ok(ended?),
+    }
+}
+
+/// Never returns.
+async fn follow(directory: Directory, mut on_change: impl FnMut()) {
+    let mut watch = directory.watch();
+    loop {
+        watch.next().await;
+        on_change();
     }
 }
 

@@ -21,9 +21,9 @@ use tokio::sync::{Notify, watch};
 use crate::Options;
 use crate::activity::Activity;
 use crate::ledger::{Clients, Evidence, Ledger, Listing, Outcome, Record, reconcile};
-use crate::problem::Failures;
 use crate::units::{Decision, Inputs, Offers, decide};
 use crate::view::View;
+use mpshare_telemetry::Failures;
 
 /// The node, shared by all tasks of the role.
 pub(crate) struct Node {

@@ -20,10 +20,10 @@ use mpshare_kubelet::device_plugin::KUBELET_SOCKET_NAME;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::directory::{Identity, identity};
 use crate::node::Node;
-use crate::problem::Failures;
 use crate::server::Devices;
+use mpshare_telemetry::Failures;
+use mpshare_watch::{Identity, identity};
 
 use retry::Retry;
 use session::{End, Session};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use mpshare_api::MpsRoot;
 use rustix::fs::{FlockOperation, flock};
 
-use crate::problem::Failures;
+use mpshare_telemetry::Failures;
 
 /// Between two looks whether the other one has ended.
 const LOOK: Duration = Duration::from_millis(100);

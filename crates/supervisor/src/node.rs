@@ -165,12 +165,7 @@ impl Node {
                     warn!(?change, "health of a card changed");
                 }
             }
-            Event::Cards(found) => {
-                // Now and then whatever the watch says: it may have been set on a directory that
-                // was just being replaced.
-                self.inputs = self.inputs.refreshed(&self.options.root);
-                self.take_cards(found);
-            }
+            Event::Cards(found) => self.take_cards(found),
             Event::Probed(gpu, answer) => {
                 self.answered = Instant::now();
                 self.probed(&gpu, answer);

@@ -2,9 +2,11 @@
 //! a signal.
 
 pub mod causes;
+pub mod failures;
 pub mod logs;
 pub mod shutdown;
 
 pub use causes::sentence;
+pub use failures::Failures;
 pub use logs::{LogFormat, init_logs};
 pub use shutdown::until_signal;

@@ -9,8 +9,8 @@ use super::{Footing, Node, State, log_changes};
 use crate::Options;
 use crate::activity::Activity;
 use crate::ledger::{Ledger, Origin};
-use crate::problem::Failures;
 use crate::view::View;
+use mpshare_telemetry::Failures;
 
 impl Node {
     /// Reads everything once.

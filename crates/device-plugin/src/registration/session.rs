@@ -16,8 +16,8 @@ use tonic::transport::Server;
 
 use super::socket::Predecessor;
 use super::{Kubelet, PREDECESSOR_PAUSE, Resource, socket};
-use crate::directory::{Identity, identity};
 use crate::server::{OPTIONS, Service, Streams};
+use mpshare_watch::{Identity, identity};
 
 /// The kubelet gets this long to read the empty list before its stream ends.
 const LAST_LIST: Duration = Duration::from_millis(200);

@@ -2,7 +2,7 @@
 
 /// Failures of one kind, each said once and counted until it is over.
 #[derive(Debug)]
-pub(crate) struct Failures {
+pub struct Failures {
     what: &'static str,
     last: Option<String>,
     count: u64,
@@ -10,19 +10,19 @@ pub(crate) struct Failures {
 
 impl Failures {
     /// Failures that logs call `what`.
-    pub(crate) const fn new(what: &'static str) -> Self {
+    pub const fn new(what: &'static str) -> Self {
         Self { what, last: None, count: 0 }
     }
 
     /// Notes a failure, and says it if it is news.
-    pub(crate) fn failed(&mut self, problem: &str) {
+    pub fn failed(&mut self, problem: &str) {
         if self.is_news(problem) {
             tracing::warn!(problem, "{}", self.what);
         }
     }
 
     /// Notes a success, and says so if failures came before it.
-    pub(crate) fn over(&mut self) {
+    pub fn over(&mut self) {
         let failures = self.end();
         if failures > 0 {
             tracing::info!(failures, "over: {}", self.what);

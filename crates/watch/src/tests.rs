@@ -5,6 +5,16 @@ use std::time::Instant;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
+fn directory(path: &Path, if_missing: IfMissing, recheck: Duration) -> Directory {
+    Directory {
+        path: path.to_owned(),
+        if_missing,
+        mask: WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::DELETE,
+        is_of_interest: |name| name == "a",
+        recheck,
+    }
+}
+
 /// Counts the changes of a directory, whose rechecks are too rare to matter.
 struct Counter {
     changes: Arc<AtomicUsize>,
@@ -13,21 +23,14 @@ struct Counter {
 
 impl Counter {
     async fn follow(path: &Path, if_missing: IfMissing) -> Self {
-        let directory = Directory {
-            path: path.to_owned(),
-            if_missing,
-            mask: WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::DELETE,
-            is_of_interest: |name| name == "a",
-            recheck: Duration::from_mins(10),
-        };
+        let mut watch = directory(path, if_missing, Duration::from_mins(10)).watch();
         let changes = Arc::new(AtomicUsize::new(0));
         let told = Arc::clone(&changes);
         let task = tokio::spawn(async move {
-            directory
-                .follow(|| {
-                    told.fetch_add(1, Ordering::Relaxed);
-                })
-                .await;
+            loop {
+                watch.next().await;
+                told.fetch_add(1, Ordering::Relaxed);
+            }
         });
         let counter = Self { changes, task };
         counter.next(0).await;
@@ -94,6 +97,46 @@ async fn a_directory_of_somebody_else_is_waited_for() {
     let before = counter.count();
     std::fs::write(path.join("a"), "").unwrap();
     counter.next(before).await;
+}
+
+#[tokio::test]
+async fn a_renamed_file_and_a_replaced_directory_are_noticed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("d");
+    std::fs::create_dir(&dir).unwrap();
+    let mut watch = directory(&dir, IfMissing::Wait, Duration::from_mins(10)).watch();
+    let mut next = async || tokio::time::timeout(DEADLINE, watch.next()).await.unwrap();
+    assert_eq!(next().await, None, "at first");
+    std::fs::write(dir.join("other"), "").unwrap();
+    std::fs::write(dir.join("next"), "").unwrap();
+    std::fs::rename(dir.join("next"), dir.join("a")).unwrap();
+    assert_eq!(next().await, Some("a".into()), "renamed");
+    std::fs::remove_dir_all(&dir).unwrap();
+    std::fs::create_dir(&dir).unwrap();
+    assert_eq!(next().await, Some("a".into()), "deleted");
+    assert_eq!(next().await, None, "the new directory");
+    std::fs::write(dir.join("a"), "").unwrap();
+    assert_eq!(next().await, Some("a".into()), "in the new directory");
+}
+
+#[tokio::test]
+async fn a_directory_that_is_removed_while_a_file_beneath_it_is_open_is_missed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("d");
+    std::fs::create_dir_all(dir.join("gpu")).unwrap();
+    let _log = std::fs::File::create(dir.join("gpu/log")).unwrap();
+    let mut watch = directory(&dir, IfMissing::Wait, Duration::from_millis(20)).watch();
+    watch.next().await;
+    std::fs::remove_dir_all(&dir).unwrap();
+    std::fs::create_dir(&dir).unwrap();
+    let told = async {
+        while watch.next().await.is_none() {
+            // Only a watch of the new directory tells of it.
+            std::fs::write(dir.join("next"), "").unwrap();
+            std::fs::rename(dir.join("next"), dir.join("a")).unwrap();
+        }
+    };
+    tokio::time::timeout(DEADLINE, told).await.unwrap();
 }
 
 #[test]
