@@ -10,6 +10,7 @@ mod reconcile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use mpshare_api::status::FormerPods;
 use mpshare_api::{GpuState, GpuStatus, NodeStatus};
 use mpshare_core::{DeviceId, Grant, LiveShare};
 
@@ -23,9 +24,9 @@ pub(crate) struct Record {
     pub(crate) share: LiveShare,
     /// UID of the pod that holds it, once the kubelet's checkpoint has told.
     pub(crate) pod_uid: Option<String>,
-    /// UIDs of pods that held one of the ids before, while their processes may still live.
+    /// UIDs of pods that held one of the ids, while their processes may still live.
     pub(crate) former_pods: Vec<String>,
-    /// Revision of the ledger with which it was granted.
+    /// Revision of the ledger with which it was granted, or with which its pod let go of it.
     pub(crate) revision: u64,
     /// When this process learned of it.
     pub(crate) since: Instant,
@@ -54,9 +55,15 @@ pub(crate) enum Basis {
     Assumed,
 }
 
-/// UIDs of pods that have a process on a card, by card; a card whose clients aren't known is missing.
+/// Which pods have processes, as the supervisor reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Clients(BTreeMap<String, BTreeSet<String>>);
+pub(crate) struct Clients {
+    /// UIDs of pods that have a process on a card, by card; a card whose clients aren't known is
+    /// missing.
+    on_card: BTreeMap<String, BTreeSet<String>>,
+    /// The last look for processes of former owners.
+    looked: FormerPods,
+}
 
 impl Clients {
     /// As the supervisor reports them.
@@ -65,12 +72,23 @@ impl Clients {
         let is_known = |gpu: &&GpuStatus| gpu.state != GpuState::Starting || gpu.daemon.is_some();
         let known = status.iter().flat_map(|status| &status.gpus).filter(is_known);
         let uids = |gpu: &GpuStatus| gpu.users().filter_map(|user| user.pod_uid.clone()).collect();
-        Self(known.map(|gpu| (gpu.uuid.clone(), uids(gpu))).collect())
+        Self {
+            on_card: known.map(|gpu| (gpu.uuid.clone(), uids(gpu))).collect(),
+            looked: status.map(|status| status.former_pods.clone()).unwrap_or_default(),
+        }
     }
 
     /// Whether a pod has a client on the card of `share`, as far as is known.
-    pub(crate) fn may_have(&self, share: &LiveShare, pod_uid: &str) -> bool {
-        self.0.get(share.gpu.as_str()).is_none_or(|uids| uids.contains(pod_uid))
+    fn may_have(&self, share: &LiveShare, pod_uid: &str) -> bool {
+        self.on_card.get(share.gpu.as_str()).is_none_or(|uids| uids.contains(pod_uid))
+    }
+
+    /// Whether a former owner that `record` names may still have processes. One without a client
+    /// may be about to start one, so it counts until it was looked for at the record's revision.
+    fn may_live(&self, record: &Record, pod_uid: &String) -> bool {
+        self.looked.revision < record.revision
+            || self.looked.alive.contains(pod_uid)
+            || self.may_have(&record.share, pod_uid)
     }
 }
 
@@ -124,7 +142,7 @@ fn former_pods(records: &[Record], share: &LiveShare, clients: &Clients) -> Vec<
         .flat_map(|record| {
             let is_before = record.overlaps(&share.ids);
             let older = record.former_pods.iter();
-            let still_there = older.filter(move |uid| !is_before || clients.may_have(share, uid));
+            let still_there = older.filter(move |uid| !is_before || clients.may_live(record, uid));
             still_there.chain(record.pod_uid.as_ref().filter(|_| is_before)).cloned()
         })
         .collect();
@@ -178,5 +196,22 @@ mod tests {
         let clients = Clients::of(Some(&status(vec![gpu])));
         let after = regrant(&[before], &clients);
         assert_eq!(after[0].former_pods, ["pod-a", "pod-c"]);
+    }
+
+    #[test]
+    fn an_older_owner_is_remembered_until_it_was_looked_for() {
+        let mut before = record(&[unit(0, 0)], "pod-b");
+        (before.revision, before.former_pods) = (5, vec!["pod-a".into()]);
+        let former = |revision, alive: &[&str]| {
+            let mut status = status(vec![ready(0, "any")]);
+            let alive = alive.iter().map(ToString::to_string).collect();
+            status.former_pods = FormerPods { revision, alive };
+            regrant(std::slice::from_ref(&before), &Clients::of(Some(&status)))[0]
+                .former_pods
+                .clone()
+        };
+        assert_eq!(former(4, &[]), ["pod-a", "pod-b"], "its first client may come any moment");
+        assert_eq!(former(5, &["pod-a"]), ["pod-a", "pod-b"]);
+        assert_eq!(former(5, &[]), ["pod-b"]);
     }
 }

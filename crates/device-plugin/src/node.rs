@@ -118,6 +118,10 @@ impl Node {
             // What is held decides what the new config can offer: ask now, and more often.
             self.look.notify_one();
         }
+        if former.last_look() != view.last_look() {
+            // Shares of pods that are found gone are over.
+            self.look.notify_one();
+        }
         // Records that were lost couldn't be made again before the cards were known.
         let first_inventory = former.inventory.is_none() && view.inventory.is_some();
         state.view = view;
@@ -153,6 +157,7 @@ impl Node {
             listing,
             checkpoint: checkpoint.as_deref(),
             clients: &clients,
+            revision: state.ledger.next_revision(),
             inventory: state.view.inventory.as_ref(),
             admission: self.options.timings.admission,
         };

@@ -5,6 +5,7 @@
 //! to take cards away, and the last inventory, because without it no unit could be told unhealthy.
 
 use mpshare_api::config::{self, PluginOptions};
+use mpshare_api::status::FormerPods;
 use mpshare_api::{ChosenConfig, MpsRoot, NodeStatus, read_versioned};
 use mpshare_core::{Inventory, NodeConfig, Reason};
 
@@ -43,6 +44,11 @@ impl View {
         view.take_config(root);
         view.take_status(root);
         view
+    }
+
+    /// The supervisor's last look for processes of former owners.
+    pub(crate) fn last_look(&self) -> Option<&FormerPods> {
+        self.status.as_ref().map(|status| &status.former_pods)
     }
 
     /// The first thing that keeps the node from having a plan, or its newest config from being

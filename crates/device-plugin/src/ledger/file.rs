@@ -2,36 +2,22 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use mpshare_api::{AllocationRecord, Allocations, DocumentError, read_versioned, write_document};
-use mpshare_core::{DeviceId, GpuUuid, Grant, LiveShare};
+use mpshare_core::{DeviceId, Grant, LiveShare};
 use mpshare_telemetry::sentence;
 
 use super::{Clients, Record, granted};
-
-/// How long a pod whose share has ended may still have processes: the kubelet ends them within
-/// their grace period.
-const DEPARTED_KEPT: Duration = Duration::from_mins(2);
 
 /// The records in memory, and whether the file says the same.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     path: PathBuf,
     records: Vec<Record>,
-    /// Of the last grant.
+    /// Of the last grant, or of the last pod that let go of its share.
     revision: u64,
-    /// Pods whose shares have ended a short while ago. That is the kubelet's word and may come
-    /// before their processes have ended, so whoever gets units of the card next waits for them.
-    departed: Vec<Departed>,
     file: FileState,
-}
-
-#[derive(Debug)]
-struct Departed {
-    gpu: GpuUuid,
-    pod_uid: String,
-    at: Instant,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +60,6 @@ impl Ledger {
         let ledger = Self {
             records: records.filter_map(|wire| from_wire(wire, revision, now)).collect(),
             revision,
-            departed: Vec::new(),
             file: FileState::Current,
             path,
         };
@@ -91,6 +76,14 @@ impl Ledger {
         self.records.iter().map(|record| record.share.clone()).collect()
     }
 
+    /// Of the next change that the supervisor has to answer. One more, and never less than what a
+    /// ledger whose file is lost had reached: it counts on from the time of day, in milliseconds.
+    pub(crate) fn next_revision(&self) -> u64 {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        self.revision.saturating_add(1).max(now)
+    }
+
     /// Puts a grant in force, on disk first. After an error nothing has changed.
     pub(crate) fn commit(
         &mut self,
@@ -98,25 +91,13 @@ impl Ledger {
         clients: &Clients,
         now: Instant,
     ) -> Result<(), DocumentError> {
-        let revision = next_revision(self.revision);
-        let mut records = granted(&self.records, grant, clients, (revision, now));
-        self.departed.retain(|pod| now.saturating_duration_since(pod.at) < DEPARTED_KEPT);
-        for record in records.iter_mut().filter(|record| record.revision == revision) {
-            self.add_departed(record);
-        }
+        let revision = self.next_revision();
+        let records = granted(&self.records, grant, clients, (revision, now));
         write_document(&self.path, &to_wire(&records, revision))?;
         self.records = records;
         self.revision = revision;
         self.file = FileState::Current;
         Ok(())
-    }
-
-    fn add_departed(&self, record: &mut Record) {
-        for pod in self.departed.iter().filter(|pod| pod.gpu == record.share.gpu) {
-            if !record.former_pods.contains(&pod.pod_uid) {
-                record.former_pods.push(pod.pod_uid.clone());
-            }
-        }
     }
 
     /// Notes whose the records of `ids` are, where that isn't known.
@@ -136,13 +117,7 @@ impl Ledger {
         if to_wire(&records, 0) != to_wire(&self.records, 0) {
             self.file = FileState::Behind;
         }
-        let stays = |old: &Record| records.iter().any(|new| new.overlaps(&old.share.ids));
-        let ended = self.records.iter().filter(|record| !stays(record));
-        let departed = ended.filter_map(|record| {
-            let (gpu, pod_uid) = (record.share.gpu.clone(), record.pod_uid.clone()?);
-            Some(Departed { gpu, pod_uid, at: Instant::now() })
-        });
-        self.departed.extend(departed);
+        self.revision = records.iter().map(|record| record.revision).fold(self.revision, u64::max);
         self.records = records;
         self.keep_file()
     }
@@ -159,14 +134,6 @@ impl Ledger {
         self.file = FileState::Current;
         Ok(())
     }
-}
-
-/// One more, and never less than what a ledger whose file is lost had reached: it counts on from
-/// the time of day, in milliseconds.
-fn next_revision(last: u64) -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-    last.saturating_add(1).max(now)
 }
 
 fn to_wire(records: &[Record], revision: u64) -> Allocations {

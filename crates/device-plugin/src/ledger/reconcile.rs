@@ -3,8 +3,12 @@
 //!
 //! Two sources, because each lacks something: the pod resources API never lists the ids of
 //! regular init containers (facts/kubernetes.md 3), and the checkpoint keeps those of ended pods
-//! until its next write (1.8). A share is over when both lack it. While the checkpoint can't be
-//! read, only a share that the API has listed before can be told to be over.
+//! until its next write (1.8). The kubelet has let go of a share when both lack it. While the
+//! checkpoint can't be read, that is known only of a share that the API has listed before.
+//!
+//! Both forget a force-deleted pod before its processes have ended (facts/kubernetes.md 9), so its
+//! share isn't over yet: the pod becomes a former owner of the record, under a new revision, and
+//! the record goes once the supervisor has looked at that revision and found no process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -39,8 +43,10 @@ pub(crate) struct Evidence<'a> {
     pub(crate) listing: Option<Listing<'a>>,
     /// The kubelet's checkpoint, empty where there is none; `None` where it can't be read.
     pub(crate) checkpoint: Option<&'a [Entry]>,
-    /// Pods that have a process on a card, whoever holds what.
+    /// Pods that have processes, whoever holds what.
     pub(crate) clients: &'a Clients,
+    /// Revision of what changes now.
+    pub(crate) revision: u64,
     /// The cards.
     pub(crate) inventory: Option<&'a Inventory>,
     /// How long a share that nobody holds may still be on its way into a pod.
@@ -64,31 +70,51 @@ pub(crate) struct Outcome {
 pub(crate) fn reconcile(records: &[Record], evidence: &Evidence<'_>, now: Instant) -> Outcome {
     let (mut kept, mut ended) = (Vec::new(), Vec::new());
     for record in records {
-        if is_over(record, evidence, now) {
-            ended.push(record.share.clone());
-        } else {
-            kept.push(completed(record, evidence, now));
-        }
+        let record = match fate(record, evidence, now) {
+            Fate::Over => {
+                ended.push(record.share.clone());
+                continue;
+            }
+            Fate::Left => left(record, evidence.revision),
+            Fate::Stays => record.clone(),
+        };
+        kept.push(completed(record, evidence, now));
     }
     let rebuilt = missing_records(&kept, evidence, now);
     kept.extend(rebuilt.iter().cloned());
     Outcome { checkpoint_only: checkpoint_only(&kept, evidence), records: kept, ended, rebuilt }
 }
 
-fn is_over(record: &Record, evidence: &Evidence<'_>, now: Instant) -> bool {
-    if evidence.listing.is_none() {
-        return false;
-    }
+enum Fate {
+    Stays,
+    /// The kubelet has let go of it; whether its pod still has processes isn't known yet.
+    Left,
+    Over,
+}
+
+fn fate(record: &Record, evidence: &Evidence<'_>, now: Instant) -> Fate {
+    let is_held = evidence.listing.is_none()
+        || is_listed(record, evidence)
+        || holders(record, evidence).next().is_some();
     let age = now.saturating_duration_since(record.since);
-    let is_listed = is_listed(record, evidence);
-    let is_in_checkpoint = holders(record, evidence).next().is_some();
-    let pods = record.former_pods.iter().chain(&record.pod_uid);
-    let may_have_processes =
-        pods.into_iter().any(|uid| evidence.clients.may_have(&record.share, uid));
     // What was never listed may be on its way into a pod, or an init container's.
     let may_be_unseen = record.standing == Standing::Promised
         && (age < evidence.admission || evidence.checkpoint.is_none());
-    !may_be_unseen && !is_listed && !is_in_checkpoint && !may_have_processes
+    if is_held || may_be_unseen {
+        return Fate::Stays;
+    }
+    if record.pod_uid.is_some() {
+        return Fate::Left;
+    }
+    let may_live = |uid: &String| evidence.clients.may_live(record, uid);
+    if record.former_pods.iter().any(may_live) { Fate::Stays } else { Fate::Over }
+}
+
+/// The record once its pod is a former owner.
+fn left(record: &Record, revision: u64) -> Record {
+    let mut record = record.clone();
+    record.former_pods.extend(record.pod_uid.take());
+    Record { revision, ..record }
 }
 
 /// Whether the pod resources API names one of a record's ids.
@@ -112,8 +138,7 @@ fn holders<'a>(record: &Record, evidence: &Evidence<'a>) -> impl Iterator<Item =
 }
 
 /// Fills in what only the checkpoint knows.
-fn completed(record: &Record, evidence: &Evidence<'_>, now: Instant) -> Record {
-    let mut record = record.clone();
+fn completed(mut record: Record, evidence: &Evidence<'_>, now: Instant) -> Record {
     let age = now.saturating_duration_since(record.since);
     let is_answered = evidence.listing.is_some_and(|listing| record.since <= listing.asked);
     if is_answered && is_listed(&record, evidence) {
@@ -131,8 +156,9 @@ fn completed(record: &Record, evidence: &Evidence<'_>, now: Instant) -> Record {
         record.former_pods.retain(|former| Some(former) != record.pod_uid.as_ref());
     }
     if age >= FORMER_POD_KEPT {
-        let share = &record.share;
-        record.former_pods.retain(|uid| evidence.clients.may_have(share, uid));
+        let former = std::mem::take(&mut record.former_pods);
+        let may_live = |uid: &String| evidence.clients.may_live(&record, uid);
+        record.former_pods = former.into_iter().filter(may_live).collect();
     }
     if record.basis == Basis::Assumed {
         let told = holders(&record, evidence)

@@ -1,5 +1,6 @@
 //! The kubelet's questions: which ids, what for them, and whether a container may start.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,7 @@ use mpshare_api::status::DaemonStatus;
 use mpshare_api::{GpuState, GpuStatus};
 use mpshare_core::preference::{Choice, prefer};
 use mpshare_core::{DeviceId, Grant, Inventory, LiveShare, Mode, Reason, ResourceName, grant};
+use mpshare_kubelet::checkpoint::Entry;
 use mpshare_kubelet::device_plugin::ContainerAllocateResponse;
 use mpshare_telemetry::sentence;
 
@@ -113,7 +115,8 @@ impl Node {
 
     fn may_start(&self, ids: &[DeviceId]) -> Result<(), Reason> {
         let mut state = self.state();
-        let owners = state.owners(&self.options.plugins_dir, ids);
+        let entries = state.checkpoint(&self.options.plugins_dir).unwrap_or_default();
+        let owners = owners(&entries, ids);
         let records: Vec<&Record> = state.ledger.records().iter().collect();
         let of_container = || records.iter().filter(|record| record.overlaps(ids));
         if let Some(id) = ids.iter().find(|id| !of_container().any(|r| r.share.ids.contains(id))) {
@@ -124,29 +127,20 @@ impl Node {
         for record in of_container() {
             // A former owner that holds something now lives on: its ids went from one of its
             // containers to another.
-            let former = record.former_pods.iter().filter(|uid| !owners.contains(uid));
+            let former = record.former_pods.iter().filter(|uid| !owners.contains(uid.as_str()));
             let former: Vec<String> = former.cloned().collect();
             let status = state.gpu_status(&record.share);
             gate::check(&record.share, status, |pipe| self.life(pipe))?;
-            let looked = state.status().map(|status| &status.former_pods);
+            let looked = state.view.last_look();
             gate::check_former_pods(&record.share, (record.revision, &former), status, looked)?;
         }
-        self.learn_holder(&mut state, ids);
-        Ok(())
-    }
-
-    /// Learns whose container is about to start, before it has a process: the kubelet's checkpoint
-    /// names the pod now, and may have forgotten it when somebody else is given the ids.
-    fn learn_holder(&self, state: &mut State, ids: &[DeviceId]) {
-        let is_ours = |id: &String| id.parse().is_ok_and(|id: DeviceId| ids.contains(&id));
-        let entries = state.checkpoint(&self.options.plugins_dir).unwrap_or_default();
-        let mut holders = entries.iter().filter(|entry| entry.device_ids.iter().any(is_ours));
-        if let Some(holder) =
-            holders.next().filter(|first| holders.all(|h| h.pod_uid == first.pod_uid))
-        {
-            let written = state.ledger.learn(ids, &holder.pod_uid);
+        // Before the container has a process: the checkpoint names its pod now, and may have
+        // forgotten it when somebody else is given the ids.
+        if let Some(pod_uid) = holder(&entries, ids) {
+            let written = state.ledger.learn(ids, pod_uid);
             state.note_write(written);
         }
+        Ok(())
     }
 
     /// Learns which pods held `ids` until now, while the kubelet's checkpoint still says so.
@@ -250,17 +244,24 @@ impl State {
             status.state == GpuState::Ready && status.generation == plan.generation.as_str();
         status.daemon.as_ref().filter(|_| is_current && share.mode == Mode::Mps)
     }
+}
 
-    /// UIDs of the pods that hold something on the cards of `ids` by the kubelet's checkpoint. It
-    /// is written before a container of the pod is created.
-    fn owners(&mut self, plugins_dir: &Path, ids: &[DeviceId]) -> Vec<String> {
-        let is_there = |id: &String| {
-            id.parse().is_ok_and(|id: DeviceId| ids.iter().any(|mine| mine.gpu() == id.gpu()))
-        };
-        let entries = self.checkpoint(plugins_dir).unwrap_or_default();
-        let held = entries.into_iter().filter(|entry| entry.device_ids.iter().any(is_there));
-        held.map(|entry| entry.pod_uid).collect()
-    }
+/// UIDs of the pods that hold something on the cards of `ids` by the kubelet's checkpoint. It is
+/// written before a container of the pod is created.
+fn owners<'a>(entries: &'a [Entry], ids: &[DeviceId]) -> BTreeSet<&'a str> {
+    let is_there = |id: &String| {
+        id.parse().is_ok_and(|id: DeviceId| ids.iter().any(|mine| mine.gpu() == id.gpu()))
+    };
+    let held = entries.iter().filter(|entry| entry.device_ids.iter().any(is_there));
+    held.map(|entry| entry.pod_uid.as_str()).collect()
+}
+
+/// UID of the one pod that holds `ids` by the kubelet's checkpoint.
+fn holder<'a>(entries: &'a [Entry], ids: &[DeviceId]) -> Option<&'a str> {
+    let is_mine = |id: &String| id.parse().is_ok_and(|id: DeviceId| ids.contains(&id));
+    let mut holders = entries.iter().filter(|entry| entry.device_ids.iter().any(is_mine));
+    let first = holders.next()?;
+    holders.all(|other| other.pod_uid == first.pod_uid).then_some(&first.pod_uid)
 }
 
 fn parsed(ids: &[String]) -> Result<Vec<DeviceId>, Reason> {

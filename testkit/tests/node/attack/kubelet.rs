@@ -52,7 +52,6 @@ fn present(node: &SimNode, pods: &[PodHandle]) -> Vec<String> {
     uids.filter(|uid| cgroups.iter().any(|text| text.replace('_', "-").contains(uid))).collect()
 }
 
-#[ignore = "open defect: a successor of a force-deleted pod can meet it; see CHANGELOG.md"]
 #[tokio::test(flavor = "multi_thread")]
 async fn successors_at_full_rate_never_meet_their_predecessors() {
     let seed = fastrand::u64(..);

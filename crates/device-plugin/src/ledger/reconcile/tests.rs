@@ -1,10 +1,12 @@
 use super::*;
 use crate::testing::{inventory, ready, share, status, unit, uuid};
-use mpshare_api::status::ClientStatus;
+use mpshare_api::status::{ClientStatus, FormerPods};
 use mpshare_api::{GpuState, GpuStatus};
 use mpshare_core::{DeviceId, Memory, Mode, ThreadPercent};
 use mpshare_kubelet::device_plugin::ContainerAllocateResponse;
 
+/// Revision of what changes in a test.
+const NEXT: u64 = 7;
 const ADMISSION: Duration = Duration::from_secs(10);
 
 /// What is known, in a form that is easy to change.
@@ -63,6 +65,14 @@ impl World {
         self.clients = Clients::of(Some(&status(vec![gpu])));
     }
 
+    /// The supervisor has looked for former owners at a revision, and found those that are alive.
+    fn look(&mut self, revision: u64, alive: &[&str]) {
+        let alive = alive.iter().map(ToString::to_string).collect();
+        let mut status = status(vec![ready(0, "any")]);
+        status.former_pods = FormerPods { revision, alive };
+        self.clients = Clients::of(Some(&status));
+    }
+
     fn record(&self, n: u32) -> Record {
         Record::new(share(&[unit(0, n)], 3840, 250), self.start)
     }
@@ -72,6 +82,7 @@ impl World {
             listing: self.listed.as_ref().map(|held| Listing { held, asked: self.asked }),
             checkpoint: self.checkpoint.as_deref(),
             clients: &self.clients,
+            revision: NEXT,
             inventory: self.inventory.as_ref(),
             admission: ADMISSION,
         };
@@ -154,27 +165,51 @@ fn without_the_checkpoint_the_pod_resources_api_ends_what_it_has_listed() {
 }
 
 #[test]
-fn a_share_whose_pod_still_has_processes_is_not_over() {
+fn a_share_that_the_kubelet_lets_go_of_is_over_once_its_pod_was_looked_for() {
     let mut world = World::new();
-    world.client("pod-a");
-    let owner = Record { pod_uid: Some("pod-a".into()), ..world.record(0) };
-    let successor = Record { former_pods: vec!["pod-a".into()], ..world.record(1) };
-    let stranger = world.record(2);
-    let outcome = world.after(&[owner, successor, stranger], 1000);
-    assert_eq!(outcome.records.len(), 2);
+    let held = Record { pod_uid: Some("pod-a".into()), ..world.record(0) };
+    world.look(NEXT - 1, &[]);
+    let left = world.after(&[held], 60).records;
+    assert_eq!((left[0].pod_uid.as_ref(), left[0].revision), (None, NEXT));
+    assert_eq!(left[0].former_pods, ["pod-a"], "that look was before its first process");
+    assert_eq!(world.after(&left, 1000).records, left);
+    world.look(NEXT, &["pod-a"]);
+    assert_eq!(world.after(&left, 1000).records, left);
+    world.look(NEXT, &[]);
+    assert_eq!(world.after(&left, 1000).records, []);
 }
 
 #[test]
-fn a_share_of_a_known_pod_is_not_over_before_the_supervisor_has_looked_for_its_processes() {
+fn a_share_with_a_former_owner_that_has_a_client_is_not_over() {
     let mut world = World::new();
-    let owner = Record { pod_uid: Some("pod-a".into()), ..world.record(0) };
+    world.client("pod-a");
+    let successor = Record { former_pods: vec!["pod-a".into()], ..world.record(1) };
+    let stranger = world.record(2);
+    let outcome = world.after(&[successor.clone(), stranger], 1000);
+    assert_eq!(outcome.records, [successor]);
+}
+
+#[test]
+fn a_share_that_its_pod_left_is_not_over_before_the_clients_are_known() {
+    let mut world = World::new();
+    let left = Record { former_pods: vec!["pod-a".into()], ..world.record(0) };
     let starting = GpuStatus { state: GpuState::Starting, daemon: None, ..ready(0, "any") };
     for unknown in [None, Some(status(vec![starting]))] {
         world.clients = Clients::of(unknown.as_ref());
-        assert_eq!(world.after(std::slice::from_ref(&owner), 1000).records.len(), 1);
+        assert_eq!(world.after(std::slice::from_ref(&left), 1000).records.len(), 1);
     }
-    world.clients = Clients::of(Some(&status(vec![ready(0, "any")])));
-    assert_eq!(world.after(&[owner], 1000).records, []);
+    world.look(0, &[]);
+    assert_eq!(world.after(&[left], 1000).records, []);
+}
+
+#[test]
+fn a_pod_that_is_named_again_has_its_share_back() {
+    let mut world = World::new();
+    world.note("pod-a", &[unit(0, 0)], &LIMITS);
+    let left = Record { former_pods: vec!["pod-a".into()], revision: NEXT, ..world.record(0) };
+    let records = world.after(&[left], 60).records;
+    assert_eq!(records[0].pod_uid.as_deref(), Some("pod-a"));
+    assert!(records[0].former_pods.is_empty());
 }
 
 #[test]
@@ -264,7 +299,9 @@ fn what_cannot_be_read_counts_as_all_that_the_card_has_left_until_its_holder_end
         assert_eq!(assumed.share.share.memory, Memory::from_mib(15360 - 3840));
         assert_eq!(assumed.share.share.percent, ThreadPercent::from_tenths(750).unwrap());
         world.checkpoint = Some(Vec::new());
-        assert_eq!(world.after(&records, 10).records, []);
+        let left = world.after(&records, 10).records;
+        world.look(NEXT, &[]);
+        assert_eq!(world.after(&left, 11).records, []);
     }
 }
 
