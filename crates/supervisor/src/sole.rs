@@ -25,7 +25,7 @@ pub(crate) fn lock(
     let path = options.root.supervisor_lock();
     let root = |source| SupervisorError::Root { path: path.clone(), source };
     std::fs::create_dir_all(options.root.path()).map_err(root)?;
-    let file = File::options().create(true).append(true).open(&path).map_err(root)?;
+    let file = File::options().read(true).append(true).create(true).open(&path).map_err(root)?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
         return Ok(Some(file));
     }
