@@ -1,0 +1,1 @@
+//! The simulated driver, installed below a node's driver root.
