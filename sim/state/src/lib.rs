@@ -9,6 +9,7 @@
 
 pub mod model;
 pub mod mps;
+pub mod nodes;
 mod peer;
 pub mod proc_id;
 pub mod shm;
@@ -19,4 +20,4 @@ pub use model::{
     ComputeMode, Driver, Faults, Health, ProcessKind, SimGpu, SimProcess, SimState, Xid,
 };
 pub use proc_id::ProcId;
-pub use store::{Error, SIM_DIR_ENV, Store};
+pub use store::{DEFAULT_DIR, Error, SIM_DIR_ENV, Store};

@@ -14,7 +14,7 @@ use crate::{ProcessKind, SimState, proc_id};
 pub const SIM_DIR_ENV: &str = "MPSHARE_SIM_DIR";
 
 /// Where the directory is when [`SIM_DIR_ENV`] isn't set.
-const DEFAULT_DIR: &str = "/run/mpshare-sim";
+pub const DEFAULT_DIR: &str = "/run/mpshare-sim";
 
 /// Why the state couldn't be used.
 #[derive(Debug, Error)]
