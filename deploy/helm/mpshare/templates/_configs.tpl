@@ -98,9 +98,12 @@ that line and column in a message are right; only values that override it make i
 {{- $_ := set $configs (printf "mps-%dx" (int $n)) (printf "%s\n" (trim $text)) -}}
 {{- end -}}
 {{- range $name, $text := .Values.config.map | default dict -}}
-{{- $parsed := $flags | ternary (fromYaml $text) dict -}}
-{{- if and $flags (not (hasKey $parsed "Error")) -}}
-{{- $text = mergeOverwrite $parsed (dict "flags" $flags) | toYaml | printf "%s\n" -}}
+{{- if $flags -}}
+{{- $parsed := fromYaml $text -}}
+{{- /* What isn't YAML goes to the nodes as it is: their answer has line and column. */ -}}
+{{- if not (hasKey $parsed "Error") -}}
+{{- $text = mergeOverwrite $parsed (dict "flags" (deepCopy $flags)) | toYaml | printf "%s\n" -}}
+{{- end -}}
 {{- end -}}
 {{- $_ := set $configs $name $text -}}
 {{- end -}}
