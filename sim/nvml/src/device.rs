@@ -121,13 +121,14 @@ pub(crate) fn set_persistence_mode(handle: Handle, number: u32) -> Result<(), St
 }
 
 fn change(handle: Handle, apply: impl FnOnce(&mut SimGpu)) -> Result<(), Status> {
-    let index = index_of(handle).ok_or(Status::INVALID_ARGUMENT)?;
-    Device::of(handle)?;
+    // Among all cards of the node this one may have another index.
+    let uuid = Device::of(handle)?.gpu()?.uuid.clone();
     let update = |state: &mut SimState| {
         if !may_change(&state.faults, geteuid()) {
             return Err(Status::NO_PERMISSION);
         }
-        state.gpus.get_mut(index).map(apply).ok_or(Status::INVALID_ARGUMENT)
+        let gpu = state.gpus.iter_mut().find(|gpu| gpu.uuid == uuid);
+        gpu.map(apply).ok_or(Status::INVALID_ARGUMENT)
     };
     session::store()?.update(update).map_err(|_| Status::UNKNOWN)?
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use mpshare_sim_state::{SimState, Store};
+use mpshare_sim_state::{SimState, Store, nodes};
 
 use crate::status::Status;
 
@@ -35,9 +35,9 @@ pub(crate) fn store() -> Result<Store, Status> {
     Ok(Store::from_env())
 }
 
-/// The node as it is now.
+/// The node as it is now, with the cards that this process can open.
 pub(crate) fn state() -> Result<SimState, Status> {
-    store()?.read().map_err(|_| Status::UNKNOWN)
+    store()?.read().map(nodes::openable).map_err(|_| Status::UNKNOWN)
 }
 
 /// The driver's version; works before the initialisation.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use mpshare_sim_state::SimGpu;
 use mpshare_sim_state::nodes::{CONTROL_NODE, UVM_NODE, gpu_node};
+use mpshare_sim_state::proc_id::HOST_PROC;
 
 /// A group of driver files that a container asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,15 +119,21 @@ pub fn file_mounts(driver_root: &Path, capabilities: &[Capability]) -> Vec<Mount
         .collect()
 }
 
-/// The state directory and the device nodes that every container with a driver has.
+/// What every container with a driver has: the state directory and the host's processes, which stand
+/// for the kernel module, and the device nodes that aren't of one card.
 pub fn control_mounts(driver_root: &Path, state_dir: &Path) -> Vec<Mount> {
     let state = Mount {
         source: state_dir.to_path_buf(),
         destination: PathBuf::from(mpshare_sim_state::DEFAULT_DIR),
         access: Access::ReadWrite,
     };
+    let processes = Mount {
+        source: PathBuf::from("/proc"),
+        destination: PathBuf::from(HOST_PROC),
+        access: Access::ReadOnly,
+    };
     let nodes = CONTROL_NODES.iter().map(|name| node_mount(driver_root, name));
-    std::iter::once(state).chain(nodes).collect()
+    [state, processes].into_iter().chain(nodes).collect()
 }
 
 /// The device node of a card.

@@ -20,11 +20,11 @@ pub fn gpu_node(minor: u32) -> String {
 }
 
 /// The same node with the cards that this process can open, which are numbered anew.
-pub fn visible(state: SimState) -> SimState {
-    visible_in(Path::new("/dev"), state)
+pub fn openable(state: SimState) -> SimState {
+    openable_in(Path::new("/dev"), state)
 }
 
-fn visible_in(dev: &Path, mut state: SimState) -> SimState {
+fn openable_in(dev: &Path, mut state: SimState) -> SimState {
     if dev.join(CONTROL_NODE).exists() {
         state.gpus.retain(|gpu| dev.join(gpu_node(gpu.minor)).exists());
     }
@@ -46,7 +46,7 @@ mod tests {
         }
         let gpu = |index, uuid| SimGpu::of_model("t4", index, uuid).unwrap();
         let gpus = vec![gpu(0, "GPU-a"), gpu(1, "GPU-b")];
-        let seen = visible_in(&dev, SimState { gpus, ..SimState::default() }).gpus;
+        let seen = openable_in(&dev, SimState { gpus, ..SimState::default() }).gpus;
         fs::remove_dir_all(dev).unwrap();
         let uuids: Vec<_> = seen.iter().map(|gpu| gpu.uuid.as_str()).collect();
         assert_eq!(uuids, expected, "{name}");

@@ -1,6 +1,7 @@
 //! A process identity that survives PID reuse: the PID with its start time.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,11 @@ pub struct ProcId {
 impl ProcId {
     /// Looks up a live process; `None` when there is none (a zombie counts as dead).
     pub fn of(pid: i32) -> Option<Self> {
-        let line = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        Self::in_proc(Path::new("/proc"), pid)
+    }
+
+    fn in_proc(proc: &Path, pid: i32) -> Option<Self> {
+        let line = std::fs::read_to_string(proc.join(format!("{pid}/stat"))).ok()?;
         // The command name may hold blanks and parentheses: fields start after the last one.
         let (_, rest) = line.rsplit_once(')')?;
         let mut fields = rest.split_whitespace();
@@ -27,16 +32,35 @@ impl ProcId {
         Some(Self { pid, start })
     }
 
-    /// The calling process.
+    /// The calling process as the driver sees it: under its PID on the host.
     pub fn current() -> Self {
-        let pid = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
-        Self::of(pid).unwrap_or(Self { pid, start: 0 })
+        let own = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
+        let pid = on_host(Path::new(HOST_PROC)).unwrap_or(own);
+        Self::of(own).map_or(Self { pid, start: 0 }, |me| Self { pid, ..me })
     }
 
-    /// Whether this very process still runs.
+    /// Whether this very process of the host still runs. In a container that can't see the host's
+    /// processes, the answer is of the container's own; see [`sees_host`].
     pub fn is_alive(self) -> bool {
-        Self::of(self.pid) == Some(self)
+        let host = Path::new(HOST_PROC);
+        let proc = if host.join("self").exists() { host } else { Path::new("/proc") };
+        Self::in_proc(proc, self.pid) == Some(self)
     }
+}
+
+/// Where a container has the host's `/proc`, which its runtime puts there with the driver. It stands
+/// for what the kernel module knows: a process's PID on the host, and who is gone.
+pub const HOST_PROC: &str = "/run/mpshare-sim-host-proc";
+
+/// Whether processes of the PID namespace `host` can be told dead from alive here.
+pub(crate) fn sees_host(host: Option<u64>) -> bool {
+    host.is_none() || host == own_namespace() || on_host(Path::new(HOST_PROC)).is_some()
+}
+
+/// The PID of the calling process in the namespace that `proc` is of: what `self` points to depends
+/// on who looks, and its number on which `/proc` it is.
+fn on_host(proc: &Path) -> Option<i32> {
+    std::fs::read_link(proc.join("self")).ok()?.to_str()?.parse().ok()
 }
 
 /// The inode of this process's PID namespace.
@@ -55,5 +79,11 @@ mod tests {
         assert!(me.is_alive());
         let other = ProcId { start: me.start + 1, ..me };
         assert!(!other.is_alive());
+    }
+
+    #[test]
+    fn the_pid_is_that_of_the_proc_that_is_asked() {
+        assert_eq!(on_host(Path::new("/proc")), Some(std::process::id().cast_signed()));
+        assert_eq!(on_host(Path::new("/nowhere")), None);
     }
 }

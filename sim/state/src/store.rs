@@ -126,10 +126,10 @@ impl Store {
     }
 }
 
-/// A dead process holds no memory; a dead MPS server is out of FAULT. A reader in another PID
-/// namespace, a container say, can't tell who is dead and leaves that to others.
+/// A dead process holds no memory; a dead MPS server is out of FAULT. A reader that doesn't see the
+/// host's processes can't tell who is dead and leaves that to others.
 fn prune_dead(state: &mut SimState) {
-    if state.pid_namespace.is_some() && state.pid_namespace != proc_id::own_namespace() {
+    if !proc_id::sees_host(state.pid_namespace) {
         return;
     }
     state.processes.retain(|process| process.id.is_alive());

@@ -3,9 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::thread;
 
-use mpshare_sim_state::mps::{
-    Accepted, AttachRequest, Event, Refusal, Reply, ServedDevice, visible_devices,
-};
+use mpshare_sim_state::mps::{Accepted, AttachRequest, Event, Refusal, Reply, ServedDevice};
 use mpshare_sim_state::wire::{Packets, Peer};
 
 use super::cards::is_legacy;
@@ -61,7 +59,7 @@ impl Server {
         let key = self.next_key;
         self.next_key += 1;
         let all: Vec<String> = self.cards.iter().map(|card| card.uuid.clone()).collect();
-        let cards = visible_devices(&all, request.visible_devices.as_deref());
+        let cards = request.sees(&all);
         self.log_client(&cards);
         let client = Client {
             key,

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::visible_devices;
+
 /// The first packet on the control socket.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -25,6 +27,9 @@ pub struct AttachRequest {
     pub thread_percentage: Option<String>,
     /// `CUDA_VISIBLE_DEVICES`.
     pub visible_devices: Option<String>,
+    /// UUIDs of the cards whose device nodes the program has; `None`: of all.
+    #[serde(default)]
+    pub openable: Option<Vec<String>>,
 }
 
 impl AttachRequest {
@@ -36,7 +41,16 @@ impl AttachRequest {
             memory_limit: variable("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"),
             thread_percentage: variable("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
             visible_devices: variable("CUDA_VISIBLE_DEVICES"),
+            openable: None,
         }
+    }
+
+    /// The program's cards among `all`, in its order.
+    pub fn sees(&self, all: &[String]) -> Vec<String> {
+        let can_open =
+            |uuid: &&String| self.openable.as_ref().is_none_or(|cards| cards.contains(uuid));
+        let openable: Vec<String> = all.iter().filter(can_open).cloned().collect();
+        visible_devices(&openable, self.visible_devices.as_deref())
     }
 }
 
@@ -175,4 +189,21 @@ pub enum UiReply {
         /// The exit code.
         code: u8,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinals_count_the_cards_that_a_program_can_open() {
+        let all = ["GPU-a", "GPU-b"].map(str::to_owned);
+        let request = AttachRequest {
+            openable: Some(vec!["GPU-b".to_owned()]),
+            visible_devices: Some("0".to_owned()),
+            ..AttachRequest::default()
+        };
+        assert_eq!(request.sees(&all), ["GPU-b"]);
+        assert_eq!(AttachRequest::default().sees(&all), all);
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use super::error::code;
 use super::{
     Accepted, AttachError, AttachRequest, Event, Hello, PinnedLimit, Refusal, Reply,
-    effective_limits, visible_devices,
+    effective_limits,
 };
 use crate::ProcId;
 use crate::mps::Percent;
@@ -89,7 +89,7 @@ impl Session {
     fn new(connection: Packets, accepted: &Accepted, request: &AttachRequest) -> Self {
         let daemon_devices: Vec<String> =
             accepted.devices.iter().map(|device| device.uuid.clone()).collect();
-        let seen = visible_devices(&daemon_devices, request.visible_devices.as_deref());
+        let seen = request.sees(&daemon_devices);
         let served: Vec<(String, Option<PinnedLimit>)> = seen
             .into_iter()
             .map(|uuid| {
