@@ -119,6 +119,9 @@ pub trait ControlDaemon: Send + Sync {
     /// exclusive mode keep every new server off it. Returns whom.
     fn remove_orphans(&self) -> Result<Vec<Pid>, DaemonError>;
 
+    /// Servers of this pipe directory whose daemon is dead, left alone. They may have clients.
+    fn orphans(&self) -> Result<Vec<Pid>, DaemonError>;
+
     /// Live daemons of this card and pipe directory that can't be reached any more, because the
     /// directory that they were started in has been removed. Their clients live on.
     fn lost(&self) -> Result<Vec<Pid>, DaemonError>;

@@ -7,6 +7,7 @@
 //! What to run on which card is the supervisor's business, not this crate's. Everything
 //! surprising in here comes from `facts/mps.md`.
 
+pub mod census;
 mod daemon;
 mod error;
 mod launch;

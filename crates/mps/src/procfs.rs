@@ -68,6 +68,15 @@ impl Proc {
         Ok(bytes.map(Environment::from_bytes))
     }
 
+    /// The command line of a process; what isn't UTF-8 in it is replaced.
+    pub fn arguments(&self, pid: Pid) -> io::Result<Option<Vec<String>>> {
+        let bytes = present(fs::read(self.file(pid, "cmdline")))?;
+        Ok(bytes.map(|bytes| {
+            let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+            words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+        }))
+    }
+
     /// The file name of a process's program.
     pub fn program(&self, pid: Pid) -> io::Result<Option<OsString>> {
         let target = present(fs::read_link(self.file(pid, "exe")))?;

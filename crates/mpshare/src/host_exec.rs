@@ -6,9 +6,7 @@
 //! changes this very process, and the last one replaces it.
 
 use std::ffi::OsString;
-use std::fs;
 use std::fs::File;
-use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -17,6 +15,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+
+use crate::cgroup;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     enter(&args.mount_namespace)?;
     if let Some(cgroup) = &args.cgroup {
-        join(&args.cgroup_mount, cgroup)?;
+        cgroup::join(&args.cgroup_mount, cgroup)?;
     }
     if let Some(shm) = &args.shm {
         give_shared_memory(shm)?;
@@ -51,53 +51,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Err(error).with_context(|| format!("can't run `{}`", program.display()))
 }
 
-fn enter(namespace: &Path) -> Result<()> {
+pub(crate) fn enter(namespace: &Path) -> Result<()> {
     let what = || format!("can't enter the mount namespace `{}`", namespace.display());
     let file = File::open(namespace).with_context(what)?;
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Mount)).with_context(what)
-}
-
-/// Joins the cgroup in the one hierarchy of version 2, or in each one of version 1.
-fn join(mount: &Path, cgroup: &Path) -> Result<()> {
-    if mount.join("cgroup.controllers").is_file() {
-        return join_one(mount, cgroup);
-    }
-    let hierarchies = fs::read_dir(mount)
-        .with_context(|| format!("no cgroups at `{}`", mount.display()))?
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        // Version 1 has links for hierarchies with two names.
-        .filter(|path| !path.is_symlink() && path.join("cgroup.procs").is_file());
-    for hierarchy in hierarchies {
-        join_one(&hierarchy, cgroup)?;
-    }
-    Ok(())
-}
-
-fn join_one(hierarchy: &Path, cgroup: &Path) -> Result<()> {
-    let group = hierarchy.join(cgroup.strip_prefix("/").unwrap_or(cgroup));
-    let what = || format!("can't join the cgroup `{}`", group.display());
-    fs::create_dir_all(&group).with_context(what)?;
-    // A new cpuset takes no process before it has CPUs and memory nodes, from the top down.
-    for ancestor in cgroup.iter().scan(hierarchy.to_owned(), |path, part| {
-        if part != "/" {
-            path.push(part);
-        }
-        Some(path.clone())
-    }) {
-        inherit_cpuset(&ancestor).with_context(what)?;
-    }
-    fs::write(group.join("cgroup.procs"), std::process::id().to_string()).with_context(what)
-}
-
-fn inherit_cpuset(group: &Path) -> io::Result<()> {
-    let Some(parent) = group.parent() else { return Ok(()) };
-    for file in ["cpuset.cpus", "cpuset.mems"] {
-        let (own, above) = (group.join(file), parent.join(file));
-        if own.is_file() && above.is_file() && fs::read_to_string(&own)?.trim().is_empty() {
-            fs::write(&own, fs::read_to_string(&above)?.trim())?;
-        }
-    }
-    Ok(())
 }
 
 /// Mounts a directory over `/dev/shm` in a mount namespace of this process's own. What the host

@@ -1,10 +1,15 @@
 //! The `mpshare` binary: one role or tool per subcommand, each in its own file.
 
+mod cgroup;
 mod config_check;
 mod config_manager;
 mod device_plugin;
+mod driver;
+mod host_cgroups;
 mod host_exec;
+mod launch;
 mod mps_control_daemon;
+mod node;
 mod options;
 
 use std::process::ExitCode;
@@ -33,9 +38,14 @@ enum Role {
     ConfigManager(config_manager::Args),
     /// Work with config files.
     Config(config_check::ConfigArgs),
+    /// Look after this node by hand.
+    Node(node::Args),
     /// Become a program of the host, from inside a container.
     #[command(hide = true)]
     HostExec(host_exec::Args),
+    /// Remove the host's cgroups that no MPS daemon is in any more, from inside a container.
+    #[command(hide = true)]
+    HostCgroups(host_cgroups::Args),
 }
 
 /// Exit codes: 0 done, 1 failed, 2 wrong usage.
@@ -47,7 +57,9 @@ fn main() -> ExitCode {
         Role::DevicePlugin(args) => device_plugin::run(args),
         Role::ConfigManager(args) => config_manager::run(args),
         Role::Config(args) => return config_check::run(args),
+        Role::Node(args) => return node::run(&args),
         Role::HostExec(args) => host_exec::run(&args),
+        Role::HostCgroups(args) => host_cgroups::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

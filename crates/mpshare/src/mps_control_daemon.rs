@@ -1,36 +1,25 @@
 //! `mpshare mps-control-daemon`: the supervisor on the real driver.
 
-mod launch;
-
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use mpshare_core::VersionProfile;
-use mpshare_mps::{ControlDaemon, DaemonSite, Proc, ProcessDaemon};
-use mpshare_nvml::{HealthTracker, ReopeningInventory, XidPolicy};
-use mpshare_supervisor::{Event, Options, Ports};
+use mpshare_nvml::{HealthTracker, XidPolicy};
+use mpshare_supervisor::{Event, Options};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::info;
 
+use crate::driver::DriverOptions;
 use crate::options::RootOptions;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     root: RootOptions,
-    /// The driver library; without it the loader's `libnvidia-ml.so.1`.
-    #[arg(long)]
-    nvml_library: Option<PathBuf>,
     #[command(flatten)]
-    launch: launch::Options,
-    /// Where the cgroups of GPU processes are read: the host's `/proc`.
-    #[arg(long, default_value = "/proc")]
-    proc_root: PathBuf,
+    driver: DriverOptions,
     /// Xids that don't make a GPU unhealthy: a comma list, `all` or `xids`.
     #[arg(long, env = "DP_DISABLE_HEALTHCHECKS", default_value = "")]
     disable_health_checks: String,
@@ -56,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for word in policy.unreadable() {
         tracing::warn!(word, "no Xid in the list of health checks, passed over");
     }
-    let ports = ports(args);
+    let ports = args.driver.ports();
     stop_on_signal(stop)?;
     mpshare_supervisor::run(options, ports, policy, (events, &received))
         .context("the supervisor can't work")
@@ -74,18 +63,4 @@ fn stop_on_signal(stop: Sender<Event>) -> Result<()> {
     };
     thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
     Ok(())
-}
-
-fn ports(args: &Args) -> Ports {
-    let (launcher, shared_memory) = args.launch.launcher();
-    let daemons = move |site: DaemonSite, profile: VersionProfile| -> Box<dyn ControlDaemon> {
-        Box::new(ProcessDaemon::new(site, Arc::clone(&launcher), profile))
-    };
-    Ports {
-        inventory: Arc::new(ReopeningInventory::new(args.nvml_library.clone())),
-        daemons: Arc::new(daemons),
-        shared_memory,
-        host_proc: Proc::default(),
-        cgroup_proc: Proc::new(&args.proc_root),
-    }
 }

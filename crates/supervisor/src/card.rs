@@ -431,7 +431,7 @@ fn make_directories(root: &MpsRoot, paths: &GpuPaths, shm: &Path) -> Result<(), 
     if shm.starts_with(root.path()) { make(shm, 0o1777) } else { Ok(()) }
 }
 
-fn subdirectories(path: &Path) -> Result<Vec<PathBuf>, CardError> {
+pub(crate) fn subdirectories(path: &Path) -> Result<Vec<PathBuf>, CardError> {
     let io = |source| CardError::Directory { path: path.to_owned(), source };
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,

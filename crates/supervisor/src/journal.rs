@@ -51,6 +51,11 @@ impl ModeJournal {
         modes.get(gpu.as_str()).and_then(|name| by_name(name))
     }
 
+    /// The cards with a mode to restore.
+    pub(crate) fn gpus(&self) -> Vec<GpuUuid> {
+        self.lock().keys().filter_map(|uuid| uuid.parse().ok()).collect()
+    }
+
     /// Remembers the mode that was found, unless one is remembered already.
     pub(crate) fn remember(&self, gpu: &GpuUuid, mode: ComputeMode) -> Result<(), DocumentError> {
         let mut modes = self.lock();

@@ -13,6 +13,7 @@ use tracing::info;
 
 mod card;
 mod cards;
+pub mod cleanup;
 mod clients;
 mod death;
 mod event;
@@ -41,7 +42,7 @@ pub fn run(
     policy: XidPolicy,
     (events, received): (Sender<Event>, &Receiver<Event>),
 ) -> Result<(), SupervisorError> {
-    let Some(_lock) = sole::lock(&options, events.clone(), received)? else {
+    let Some(_lock) = sole::lock(&options, &events, received)? else {
         return Ok(());
     };
     watch::watch_files(&options.root, events.clone()).map_err(SupervisorError::Thread)?;

@@ -3,12 +3,15 @@
 //! A successor waits for the end of its predecessor (an upgrade may overlap), and can be told to
 //! stop while it waits.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use tracing::info;
 
 use crate::event::Event;
@@ -19,17 +22,63 @@ use crate::options::Options;
 /// is gone.
 pub(crate) fn lock(
     options: &Options,
-    events: Sender<Event>,
+    events: &Sender<Event>,
     received: &Receiver<Event>,
 ) -> Result<Option<File>, SupervisorError> {
     let path = options.root.supervisor_lock();
     let root = |source| SupervisorError::Root { path: path.clone(), source };
-    std::fs::create_dir_all(options.root.path()).map_err(root)?;
-    let file = File::options().read(true).append(true).create(true).open(&path).map_err(root)?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-        return Ok(Some(file));
+    loop {
+        let file = match try_lock(&path).map_err(root)? {
+            Attempt::Locked(file) => return Ok(Some(file)),
+            Attempt::Held(file) => file,
+        };
+        info!(lock = %path.display(), "another supervisor runs, waiting for its end");
+        match wait_elsewhere(file, events.clone(), received)? {
+            Some(Ok(file)) if is_at(&file, &path) => return Ok(Some(file)),
+            // A cleanup has removed the file that was waited for.
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return Err(root(error)),
+            None => return Ok(None),
+        }
     }
-    info!(lock = %path.display(), "another supervisor runs, waiting for its end");
+}
+
+/// What became of an attempt to lock a file.
+pub(crate) enum Attempt {
+    /// It is ours for as long as this is kept.
+    Locked(File),
+    /// Somebody else's.
+    Held(File),
+}
+
+/// Tries to lock the file at `path`, which is made if it isn't there.
+pub(crate) fn try_lock(path: &Path) -> io::Result<Attempt> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    loop {
+        let file = File::options().read(true).append(true).create(true).open(path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) if is_at(&file, path) => return Ok(Attempt::Locked(file)),
+            // Removed between the two: the file that is there now counts.
+            Ok(()) | Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(Attempt::Held(file)),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Whether `path` still names this file: a lock on a removed one locks nobody out.
+fn is_at(file: &File, path: &Path) -> bool {
+    let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    file.metadata().is_ok_and(|ours| path.metadata().is_ok_and(|there| same(&ours, &there)))
+}
+
+fn wait_elsewhere(
+    file: File,
+    events: Sender<Event>,
+    received: &Receiver<Event>,
+) -> Result<Option<io::Result<File>>, SupervisorError> {
     thread::Builder::new()
         .name("lock".to_owned())
         .spawn(move || {
@@ -40,7 +89,7 @@ pub(crate) fn lock(
         .map_err(SupervisorError::Thread)?;
     loop {
         match received.recv() {
-            Ok(Event::Locked(locked)) => return locked.map(Some).map_err(root),
+            Ok(Event::Locked(locked)) => return Ok(Some(locked)),
             Ok(Event::Stop) | Err(_) => return Ok(None),
             // Nothing else is watched yet.
             Ok(_) => {}
@@ -52,7 +101,7 @@ fn wait(file: &File) -> io::Result<()> {
     loop {
         match flock(file, FlockOperation::LockExclusive) {
             Ok(()) => return Ok(()),
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
@@ -81,10 +130,10 @@ mod tests {
     fn a_successor_gets_the_lock_when_its_predecessor_ends() {
         let options = options("successor");
         let (tell, told) = mpsc::channel();
-        let first = lock(&options, tell.clone(), &told).unwrap().unwrap();
+        let first = lock(&options, &tell, &told).unwrap().unwrap();
         let second = thread::spawn({
             let options = options.clone();
-            move || lock(&options, tell, &told).unwrap().is_some()
+            move || lock(&options, &tell, &told).unwrap().is_some()
         });
         drop(first);
         assert!(second.join().unwrap());
@@ -92,12 +141,30 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_whose_file_was_removed_while_it_was_waited_for_is_taken_anew() {
+        let options = options("removed");
+        let (tell, told) = mpsc::channel();
+        let path = options.root.supervisor_lock();
+        let first = lock(&options, &tell, &told).unwrap().unwrap();
+        let second = thread::spawn({
+            let options = options.clone();
+            move || lock(&options, &tell, &told).unwrap().unwrap()
+        });
+        std::fs::remove_file(&path).unwrap();
+        drop(first);
+        let second = second.join().unwrap();
+        assert!(is_at(&second, &path));
+        assert!(matches!(try_lock(&path).unwrap(), Attempt::Held(_)));
+        std::fs::remove_dir_all(options.root.path()).unwrap();
+    }
+
+    #[test]
     fn one_that_waits_for_its_predecessor_can_be_stopped() {
         let options = options("stopped");
         let (tell, told) = mpsc::channel();
-        let _first = lock(&options, tell.clone(), &told).unwrap().unwrap();
+        let _first = lock(&options, &tell, &told).unwrap().unwrap();
         tell.send(Event::Stop).unwrap();
-        assert!(lock(&options, tell, &told).unwrap().is_none());
+        assert!(lock(&options, &tell, &told).unwrap().is_none());
         std::fs::remove_dir_all(options.root.path()).unwrap();
     }
 }

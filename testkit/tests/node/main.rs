@@ -4,6 +4,7 @@
 
 mod attack;
 mod chaos;
+mod cleanup;
 mod drivers;
 mod ending;
 mod health;

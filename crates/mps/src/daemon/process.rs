@@ -214,6 +214,10 @@ impl ControlDaemon for ProcessDaemon {
         self.kill_orphans()
     }
 
+    fn orphans(&self) -> Result<Vec<Pid>, DaemonError> {
+        Ok(self.orphaned_servers()?.iter().map(|handle| handle.id().pid).collect())
+    }
+
     fn lost(&self) -> Result<Vec<Pid>, DaemonError> {
         Ok(self.lost_daemons()?.iter().map(|handle| handle.id().pid).collect())
     }

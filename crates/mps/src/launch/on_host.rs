@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::own_session::{CONTROL, environment, start};
+use super::own_session::{environment, start};
 use super::{DaemonSettings, LaunchError, Launcher, Programs};
+use crate::census::CONTROL;
 use crate::site::DaemonSite;
 
 /// Where programs are on a host whose `PATH` isn't known here.

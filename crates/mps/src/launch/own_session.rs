@@ -17,11 +17,9 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open, setsid};
 
 use super::{DaemonSettings, LaunchError, Launcher, Programs, Users};
+use crate::census::CONTROL;
 use crate::session::wait;
 use crate::site::{DaemonSite, PipeDirectory};
-
-/// The control program, daemon and front-end in one.
-pub(super) const CONTROL: &str = "nvidia-cuda-mps-control";
 
 /// Launches daemons as processes of this place, in their own session.
 #[derive(Debug, Clone, Default)]

@@ -6,26 +6,26 @@
 use std::time::Instant;
 
 use super::ProcessDaemon;
+use crate::census::{CONTROL, SERVER};
 use crate::daemon::ControlDaemon as _;
 use crate::error::{DaemonError, DaemonFault};
 use crate::pid::Pid;
 use crate::procfs::ProcessHandle;
 
-const SERVER: &str = "nvidia-cuda-mps-server";
-const CONTROL: &str = "nvidia-cuda-mps-control";
-
 impl ProcessDaemon {
     pub(super) fn kill_orphans(&self) -> Result<Vec<Pid>, DaemonError> {
-        let mut killed = Vec::new();
-        for handle in self.processes_here(SERVER)? {
-            let pid = handle.id().pid;
-            if self.has_daemon(pid) == Some(false) {
-                tracing::info!(gpu = %self.site.gpu, %pid, "killing an orphaned MPS server");
-                self.kill_and_wait(&handle)?;
-                killed.push(pid);
-            }
+        let orphans = self.orphaned_servers()?;
+        for handle in &orphans {
+            tracing::info!(gpu = %self.site.gpu, pid = %handle.id().pid, "killing an orphaned MPS server");
+            self.kill_and_wait(handle)?;
         }
-        Ok(killed)
+        Ok(orphans.iter().map(|handle| handle.id().pid).collect())
+    }
+
+    pub(super) fn orphaned_servers(&self) -> Result<Vec<ProcessHandle>, DaemonError> {
+        let mut servers = self.processes_here(SERVER)?;
+        servers.retain(|handle| self.has_daemon(handle.id().pid) == Some(false));
+        Ok(servers)
     }
 
     /// Live daemons of this site that don't hold the lock in its directory: somebody has removed

@@ -12,10 +12,10 @@ const LIBRARIES: [&str; 4] =
     ["usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib"];
 
 /// The cgroup below which each card's daemon has its own.
-const CGROUP: &str = "mpshare";
+pub(crate) const CGROUP: &str = "mpshare";
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Options {
+pub(crate) struct Options {
     /// Where MPS daemons run: `here`, beside this process, or on the `host`, when this process is
     /// in a container that they must outlive (needs a privileged pod with `hostPID`).
     #[arg(long, value_enum, default_value_t = Place::Here)]
@@ -39,8 +39,16 @@ enum Place {
 }
 
 impl Options {
+    /// The mount namespace in which daemons are launched; `None` for this process's own.
+    pub(crate) fn host_mount_namespace(&self) -> Option<&Path> {
+        match self.launch {
+            Place::Here => None,
+            Place::Host => Some(&self.host_mount_namespace),
+        }
+    }
+
     /// The launcher, and what its daemons have at `/dev/shm`.
-    pub(super) fn launcher(&self) -> (Arc<dyn Launcher>, SharedMemory) {
+    pub(crate) fn launcher(&self) -> (Arc<dyn Launcher>, SharedMemory) {
         match self.launch {
             Place::Here => (Arc::new(OwnSession::new(self.programs())), SharedMemory::Host),
             Place::Host => {

@@ -1,0 +1,117 @@
+//! All MPS daemons and servers of this host, whoever started them.
+//!
+//! They are told by their program, and by what they were started with. A process that can't be
+//! looked into isn't counted: with the privileges of a supervisor that doesn't happen.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::pid::Pid;
+use crate::procfs::Proc;
+
+/// The control program, daemon and front-end in one.
+pub const CONTROL: &str = "nvidia-cuda-mps-control";
+
+/// The program that holds the card for a daemon's clients.
+pub const SERVER: &str = "nvidia-cuda-mps-server";
+
+/// Where a daemon is that was told no directory (facts/mps.md 1.1).
+const DEFAULT_PIPE: &str = "/tmp/nvidia-mps";
+
+/// A daemon or server.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MpsProcess {
+    /// Who.
+    pub pid: Pid,
+    /// What it is.
+    pub part: Part,
+    /// Its pipe directory.
+    pub pipe: PathBuf,
+    /// `CUDA_VISIBLE_DEVICES` as it was started with.
+    pub devices: Option<String>,
+}
+
+/// What an MPS process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// A control daemon.
+    Daemon,
+    /// A server.
+    Server,
+}
+
+/// Counts them, in the order of their ids.
+pub fn mps_processes(proc: &Proc) -> io::Result<Vec<MpsProcess>> {
+    let mut found: Vec<_> = proc.pids()?.into_iter().filter_map(|pid| look(proc, pid)).collect();
+    found.sort();
+    Ok(found)
+}
+
+fn look(proc: &Proc, pid: Pid) -> Option<MpsProcess> {
+    let program = proc.program(pid).ok()??;
+    let part = match program.to_str()? {
+        SERVER => Part::Server,
+        CONTROL if is_daemon(&proc.arguments(pid).ok()??) => Part::Daemon,
+        _ => return None,
+    };
+    // A zombie has no environment, and nothing of it matters any more.
+    proc.identify(pid).ok()??;
+    let environment = proc.environment(pid).ok()??;
+    let pipe = environment.get("CUDA_MPS_PIPE_DIRECTORY");
+    let devices = environment.get("CUDA_VISIBLE_DEVICES");
+    Some(MpsProcess {
+        pid,
+        part,
+        pipe: pipe.map_or_else(|| PathBuf::from(DEFAULT_PIPE), PathBuf::from),
+        devices: devices.and_then(|devices| devices.into_string().ok()),
+    })
+}
+
+/// The same program with any other words is a front-end (facts/mps.md 1.3).
+fn is_daemon(arguments: &[String]) -> bool {
+    arguments.iter().skip(1).any(|word| word == "-d" || word == "-f")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    struct Machine(tempfile::TempDir);
+
+    impl Machine {
+        fn process(&self, pid: i32, program: &str, arguments: &str, environment: &str) {
+            let dir = self.0.path().join(pid.to_string());
+            fs::create_dir(&dir).unwrap();
+            symlink(format!("/usr/bin/{program}"), dir.join("exe")).unwrap();
+            fs::write(dir.join("cmdline"), arguments).unwrap();
+            fs::write(dir.join("environ"), environment).unwrap();
+            let rest = "S 1 1 1 0 -1 0 1 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
+            fs::write(dir.join("stat"), format!("{pid} (x) {rest}")).unwrap();
+        }
+    }
+
+    #[test]
+    fn daemons_and_servers_are_counted_and_front_ends_are_not() {
+        let machine = Machine(tempfile::tempdir().unwrap());
+        machine.process(10, CONTROL, "nvidia-cuda-mps-control\0-d\0", "A=1\0");
+        let ours = "CUDA_MPS_PIPE_DIRECTORY=/run/m/pipe\0CUDA_VISIBLE_DEVICES=GPU-ab\0";
+        machine.process(11, SERVER, "nvidia-cuda-mps-server\0", ours);
+        machine.process(12, CONTROL, "nvidia-cuda-mps-control\0", ours);
+        machine.process(13, "sleep", "sleep\0-d\0", ours);
+        let found = mps_processes(&Proc::new(machine.0.path())).unwrap();
+        let told: Vec<_> = found
+            .iter()
+            .map(|it| (it.pid.get(), it.part, it.pipe.to_str().unwrap(), it.devices.as_deref()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (10, Part::Daemon, "/tmp/nvidia-mps", None),
+                (11, Part::Server, "/run/m/pipe", Some("GPU-ab")),
+            ]
+        );
+    }
+}

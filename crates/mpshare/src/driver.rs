@@ -1,0 +1,40 @@
+//! How the driver and its MPS programs are reached: options of all that works with cards.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use mpshare_core::VersionProfile;
+use mpshare_mps::{ControlDaemon, DaemonSite, Proc, ProcessDaemon};
+use mpshare_nvml::ReopeningInventory;
+use mpshare_supervisor::Ports;
+
+use crate::launch;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DriverOptions {
+    /// The driver library; without it the loader's `libnvidia-ml.so.1`.
+    #[arg(long)]
+    nvml_library: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) launch: launch::Options,
+    /// Where the cgroups of GPU processes are read: the host's `/proc`.
+    #[arg(long, default_value = "/proc")]
+    proc_root: PathBuf,
+}
+
+impl DriverOptions {
+    /// The edges of the world.
+    pub(crate) fn ports(&self) -> Ports {
+        let (launcher, shared_memory) = self.launch.launcher();
+        let daemons = move |site: DaemonSite, profile: VersionProfile| -> Box<dyn ControlDaemon> {
+            Box::new(ProcessDaemon::new(site, Arc::clone(&launcher), profile))
+        };
+        Ports {
+            inventory: Arc::new(ReopeningInventory::new(self.nvml_library.clone())),
+            daemons: Arc::new(daemons),
+            shared_memory,
+            host_proc: Proc::default(),
+            cgroup_proc: Proc::new(&self.proc_root),
+        }
+    }
+}
