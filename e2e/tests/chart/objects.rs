@@ -1,0 +1,300 @@
+//! What must be true of the rendered objects, whatever the values.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+
+use mpshare_e2e::chart::{Chart, Rendering};
+use serde_json::Value;
+
+use super::{chart, with};
+
+const PLUGIN: &str = "nvidia-device-plugin-daemonset";
+const MPS: &str = "nvidia-mps-control-daemon";
+
+/// Sets of values that together reach every branch of the templates.
+const MATRIX: &[&[&str]] = &[
+    &[],
+    &["mps.enabled=false"],
+    &["mps.enabled=false", "resources.limits.memory=64Mi", "healthChecks.disable=all"],
+    &["mps.replicas=7", "mps.programs=/opt/mps", "mps.enableHostNetwork=true"],
+    &[
+        "mps.default=mps-4x",
+        "nvidiaDriverRoot=/run/nvidia/driver",
+        "nvidiaDevRoot=/run/nvidia/driver",
+    ],
+    &["config.name=mine", "config.default=a", "config.fallbackStrategies={empty}"],
+    &["config.map.a=version: v1", "deviceListStrategy={envvar,cdi-cri}", "deviceIDStrategy=index"],
+    &["image.repository=r.example/mpshare", "image.tag=1", "imagePullSecrets[0].name=s"],
+    &[
+        "runtimeClassName=nvidia",
+        "podLabels.a=b",
+        "podAnnotations.c=d",
+        "podSecurityContext.fsGroup=0",
+    ],
+    &["securityContext.runAsGroup=0", "updateStrategy.type=OnDelete", "nodeSelector.pool=gpu"],
+    &["affinity=null", "tolerations=null", "ownNodeOnly=false", "namespaceOverride=gpu"],
+    &["mps.root=/var/lib/mps", "kubeletRoot=/data/kubelet", "logs.format=json", "logs.level=debug"],
+    &["healthChecks.disable=all", "healthChecks.enable=79", "names.devicePlugin=p"],
+    &["devicePlugin.enableHostNetwork=true", "configManager.resources.limits.cpu=1"],
+];
+
+fn renderings(chart: &Chart) -> impl Iterator<Item = (&'static [&'static str], Rendering)> {
+    MATRIX.iter().map(|values| (*values, with(chart, values).unwrap()))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("no text: {value}"))
+}
+
+fn pod(set: &Value) -> &Value {
+    &set["spec"]["template"]["spec"]
+}
+
+fn environment<'a>(container: &'a Value, name: &str) -> Option<&'a str> {
+    let variables = container["env"].as_array().unwrap();
+    variables.iter().find(|variable| variable["name"] == name)?["value"].as_str()
+}
+
+#[test]
+fn all_objects_have_a_name_of_their_own() {
+    let Some(chart) = chart() else { return };
+    for (values, rendering) in renderings(&chart) {
+        let mut names = BTreeSet::new();
+        for object in &rendering.objects {
+            let metadata = &object["metadata"];
+            let namespace = metadata["namespace"].as_str().unwrap_or_default();
+            let name = (text(&object["kind"]), namespace, text(&metadata["name"]));
+            assert!(!text(&object["apiVersion"]).is_empty());
+            assert!(names.insert(name), "{values:?}: {name:?} twice");
+        }
+    }
+}
+
+#[test]
+fn only_the_supervisor_has_privileges_and_nobody_the_hosts_ipc() {
+    let Some(chart) = chart() else { return };
+    for (values, rendering) in renderings(&chart) {
+        assert!(!rendering.text.contains("hostIPC: true"), "{values:?}");
+        for container in rendering.containers() {
+            let context = &container["securityContext"];
+            assert_eq!(context["readOnlyRootFilesystem"], true, "{values:?}");
+            if container["name"] == "mps-control-daemon-ctr" {
+                assert_eq!(context["privileged"], true);
+                continue;
+            }
+            assert_eq!(context["privileged"], Value::Null, "{values:?}: {container}");
+            assert_eq!(context["allowPrivilegeEscalation"], false);
+            assert_eq!(context["capabilities"]["drop"][0], "ALL");
+            assert_eq!(context["capabilities"]["add"], Value::Null);
+        }
+    }
+}
+
+#[test]
+fn the_unprivileged_parts_get_no_card_from_the_runtime_where_a_supervisor_pod_runs() {
+    let Some(chart) = chart() else { return };
+    let rendering = with(&chart, &[]).unwrap();
+    for name in ["nvidia-device-plugin-ctr", "config-manager-sidecar"] {
+        let container = rendering.container(name).unwrap();
+        assert_eq!(environment(container, "NVIDIA_VISIBLE_DEVICES"), Some("void"));
+    }
+    let supervisor = rendering.container("mps-control-daemon-ctr").unwrap();
+    assert_eq!(environment(supervisor, "NVIDIA_VISIBLE_DEVICES"), Some("all"));
+    assert_eq!(pod(rendering.find("DaemonSet", MPS).unwrap())["hostPID"], true);
+    assert_eq!(pod(rendering.find("DaemonSet", PLUGIN).unwrap())["hostPID"], Value::Null);
+}
+
+#[test]
+fn a_daemonset_selects_its_own_pods_and_not_the_other_ones() {
+    let Some(chart) = chart() else { return };
+    for (values, rendering) in renderings(&chart) {
+        let sets: Vec<&Value> = rendering.of_kind("DaemonSet").collect();
+        let selects = |set: &Value, other: &Value| {
+            let labels = other["spec"]["template"]["metadata"]["labels"].as_object().unwrap();
+            let selector = set["spec"]["selector"]["matchLabels"].as_object().unwrap();
+            selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+        };
+        for (i, set) in sets.iter().enumerate() {
+            for (j, other) in sets.iter().enumerate() {
+                assert_eq!(selects(set, other), i == j, "{values:?}: {i} and {j}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_documents_commands_find_the_pods() {
+    let Some(chart) = chart() else { return };
+    let rendering = with(&chart, &[]).unwrap();
+    let label = |set: &str, key: &str| {
+        let set = rendering.find("DaemonSet", set).unwrap();
+        assert_eq!(set["metadata"]["namespace"], "kube-system");
+        set["spec"]["template"]["metadata"]["labels"][key].clone()
+    };
+    assert_eq!(label(PLUGIN, "qcloud-app"), PLUGIN);
+    assert_eq!(label(MPS, "qcloud-app"), MPS);
+    assert_eq!(label(MPS, "app.aliyun.com/name"), "mps-control-daemon");
+    assert_eq!(label(PLUGIN, "app.aliyun.com/name"), Value::Null);
+}
+
+#[test]
+fn without_mps_there_is_no_daemonset_for_it_and_only_the_config_for_whole_cards() {
+    let Some(chart) = chart() else { return };
+    let rendering = with(&chart, &["mps.enabled=false", "mps.replicas=4"]).unwrap();
+    assert_eq!(rendering.of_kind("DaemonSet").count(), 1);
+    let configs = &rendering.find("ConfigMap", "nvidia-device-plugin-configs").unwrap()["data"];
+    assert_eq!(configs.as_object().unwrap().keys().collect::<Vec<_>>(), ["mps-1x"]);
+    let inventory = rendering.container("gpu-inventory-ctr").unwrap();
+    assert_eq!(inventory["args"][0], "mps-control-daemon");
+    assert!(!rendering.text.contains("--launch"));
+}
+
+#[test]
+fn an_existing_config_map_is_named_everywhere_and_not_made() {
+    let Some(chart) = chart() else { return };
+    let rendering = with(&chart, &["config.name=mine"]).unwrap();
+    assert_eq!(rendering.of_kind("ConfigMap").count(), 0);
+    let args = rendering.container("config-manager-sidecar").unwrap()["args"].to_string();
+    assert!(args.contains("--config-map-name=mine"), "{args}");
+    let rules = rendering.find("Role", "mpshare-config-manager").unwrap()["rules"].to_string();
+    assert!(rules.contains(r#""resourceNames":["mine"]"#), "{rules}");
+}
+
+#[test]
+fn rights_are_named_one_by_one() {
+    let Some(chart) = chart() else { return };
+    let rendering = with(&chart, &[]).unwrap();
+    let roles: Vec<&Value> =
+        ["Role", "ClusterRole"].iter().flat_map(|kind| rendering.of_kind(kind)).collect();
+    let rules = roles.iter().filter_map(|role| role["rules"].as_array()).flatten();
+    let mut granted: Vec<String> = rules
+        .map(|rule| {
+            let list = |key: &str| {
+                let words = rule[key].as_array().into_iter().flatten().map(text);
+                words.collect::<Vec<_>>().join(",")
+            };
+            format!("{} {} {}", list("verbs"), list("resources"), list("resourceNames"))
+        })
+        .collect();
+    granted.sort();
+    assert_eq!(
+        granted,
+        [
+            "create events ",
+            "get,list,watch configmaps nvidia-device-plugin-configs",
+            "get,list,watch nodes ",
+            "patch nodes/status ",
+        ]
+    );
+}
+
+#[test]
+fn only_config_manager_has_a_token() {
+    let Some(chart) = chart() else { return };
+    for (values, rendering) in renderings(&chart) {
+        for set in rendering.of_kind("DaemonSet") {
+            assert_eq!(pod(set)["automountServiceAccountToken"], false, "{values:?}");
+        }
+        let has_token =
+            |container: &&Value| container["volumeMounts"].to_string().contains("serviceaccount");
+        let names: Vec<&str> =
+            rendering.containers().filter(has_token).map(|found| text(&found["name"])).collect();
+        assert_eq!(names, ["config-manager-sidecar"], "{values:?}");
+    }
+}
+
+#[test]
+fn every_volume_that_is_mounted_is_there_and_every_one_that_is_there_is_mounted() {
+    let Some(chart) = chart() else { return };
+    for (values, rendering) in renderings(&chart) {
+        for set in rendering.of_kind("DaemonSet") {
+            let names = |list: &Value| -> BTreeSet<String> {
+                let entries = list.as_array().unwrap().iter();
+                entries.map(|entry| text(&entry["name"]).to_owned()).collect()
+            };
+            let containers = pod(set)["containers"].as_array().unwrap().iter();
+            let mounted: BTreeSet<String> =
+                containers.flat_map(|container| names(&container["volumeMounts"])).collect();
+            assert_eq!(mounted, names(&pod(set)["volumes"]), "{values:?}");
+        }
+    }
+}
+
+#[test]
+fn all_roles_share_one_mps_root() {
+    let Some(chart) = chart() else { return };
+    for values in [&["mps.root=/var/lib/mps"][..], &["mps.root=/var/lib/mps", "mps.enabled=false"]]
+    {
+        let rendering = with(&chart, values).unwrap();
+        assert!(!rendering.text.contains("/run/nvidia/mps"));
+        for container in rendering.containers() {
+            assert!(container["args"].to_string().contains("--mps-root=/var/lib/mps"));
+            assert!(container["volumeMounts"].to_string().contains(r#""/var/lib/mps""#));
+        }
+        for set in rendering.of_kind("DaemonSet") {
+            let volumes = pod(set)["volumes"].as_array().unwrap();
+            let root = volumes.iter().find(|volume| volume["name"] == "mps-root").unwrap();
+            assert_eq!(root["hostPath"]["path"], "/var/lib/mps");
+            assert_eq!(root["hostPath"]["type"], "DirectoryOrCreate");
+        }
+    }
+}
+
+/// A node is chosen by any one of the labels; the terms of a node affinity are alternatives.
+#[test]
+fn each_label_of_a_gpu_node_is_enough() {
+    let Some(chart) = chart() else { return };
+    let rendering = with(&chart, &[]).unwrap();
+    for set in rendering.of_kind("DaemonSet") {
+        let affinity = &pod(set)["affinity"]["nodeAffinity"];
+        let required = &affinity["requiredDuringSchedulingIgnoredDuringExecution"];
+        let terms = required["nodeSelectorTerms"].as_array().unwrap();
+        let alternatives: Vec<(&str, &str)> = terms
+            .iter()
+            .map(|term| {
+                let expressions = term["matchExpressions"].as_array().unwrap();
+                assert_eq!(expressions.len(), 1);
+                (text(&expressions[0]["key"]), text(&expressions[0]["operator"]))
+            })
+            .collect();
+        for wanted in [
+            ("nvidia.com/gpu.present", "In"),
+            ("nvidia.com/device-plugin.config", "Exists"),
+            ("ack.node.gpu.schedule", "In"),
+        ] {
+            assert!(alternatives.contains(&wanted), "{alternatives:?}");
+        }
+    }
+}
+
+/// The program itself judges its arguments; `--help` at their end keeps it from starting.
+#[test]
+fn every_argument_is_one_that_the_program_takes() {
+    let Some(chart) = chart() else { return };
+    let Some(program) = built_program() else {
+        println!("skipped: no program `mpshare` is built beside this test");
+        return;
+    };
+    for (values, rendering) in renderings(&chart) {
+        for container in rendering.containers() {
+            let words: Vec<&str> = container["args"].as_array().unwrap().iter().map(text).collect();
+            let mut command = Command::new(&program);
+            let output = command.args(&words).arg("--help").output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{values:?}: {words:?}: {said}");
+            let help = String::from_utf8_lossy(&output.stdout);
+            for variable in container["env"].as_array().unwrap() {
+                let name = text(&variable["name"]);
+                let is_known = help.contains(&format!("[env: {name}="));
+                assert!(is_known || name.starts_with("NVIDIA_"), "{words:?} know no {name}");
+            }
+        }
+    }
+}
+
+fn built_program() -> Option<PathBuf> {
+    let this = std::env::current_exe().unwrap();
+    let program = this.parent()?.parent()?.join("mpshare");
+    Some(program).filter(|program| program.is_file())
+}
