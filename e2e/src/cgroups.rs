@@ -1,0 +1,54 @@
+//! Cgroups that the kernel keeps when everything else of a machine is gone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+const MOUNT: &str = "/sys/fs/cgroup";
+
+/// Makes a cgroup in each hierarchy (version 1), or the one (version 2).
+pub(crate) fn create(cgroup: &Path) -> Result<()> {
+    for hierarchy in hierarchies() {
+        let mut group = hierarchy.clone();
+        for part in cgroup {
+            let above = group.clone();
+            group.push(part);
+            fs::create_dir_all(&group)
+                .with_context(|| format!("can't make `{}`", group.display()))?;
+            // A new cpuset takes no process before it has CPUs and memory nodes.
+            for file in ["cpuset.cpus", "cpuset.mems"] {
+                if group.join(file).is_file() && above.join(file).is_file() {
+                    fs::write(group.join(file), fs::read(above.join(file))?)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes a cgroup and what is below it. Processes in it have ended.
+pub(crate) fn remove(cgroup: &Path) -> Result<()> {
+    for hierarchy in hierarchies() {
+        let group = hierarchy.join(cgroup);
+        remove_tree(&group).with_context(|| format!("can't remove `{}`", group.display()))?;
+    }
+    Ok(())
+}
+
+fn hierarchies() -> Vec<PathBuf> {
+    let mount = PathBuf::from(MOUNT);
+    if mount.join("cgroup.controllers").is_file() {
+        return vec![mount];
+    }
+    let entries = fs::read_dir(mount).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| !path.is_symlink() && path.join("cgroup.procs").is_file()).collect()
+}
+
+fn remove_tree(group: &Path) -> std::io::Result<()> {
+    let Ok(entries) = fs::read_dir(group) else { return Ok(()) };
+    for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
+        remove_tree(&entry.path())?;
+    }
+    fs::remove_dir(group)
+}

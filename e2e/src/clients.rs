@@ -1,0 +1,58 @@
+//! The CUDA clients of the cluster, as the simulated driver accounts for them.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use mpshare_sim_state::ProcessKind;
+
+use crate::cluster::Cluster;
+
+/// One process with a CUDA context: PIDs are reused, so its start time is part of it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Client {
+    /// Its node.
+    pub node: String,
+    /// Its PID on the node.
+    pub pid: i32,
+    /// When it was started, in clock ticks since boot.
+    pub start: u64,
+    /// Its card.
+    pub gpu: String,
+}
+
+/// What each client holds, in MiB.
+pub type Clients = BTreeMap<Client, u64>;
+
+/// All clients of all nodes that are there now. Fails when a card's memory limits add up to more
+/// than it has: that must never be.
+pub fn clients(cluster: &Cluster) -> Result<Clients> {
+    let mut all = Clients::new();
+    for node in &cluster.nodes {
+        let state = node.driver_state()?;
+        for process in state.processes.iter().filter(|p| p.kind != ProcessKind::MpsServer) {
+            let client = Client {
+                node: node.name().to_owned(),
+                pid: process.id.pid,
+                start: process.id.start,
+                gpu: process.gpu.clone(),
+            };
+            all.insert(client, process.used_mib);
+        }
+        for gpu in &state.gpus {
+            let held: u64 =
+                state.processes.iter().filter(|p| p.gpu == gpu.uuid).map(|p| p.used_mib).sum();
+            ensure!(held <= gpu.total_mib, "`{}` holds {held} MiB of {}", gpu.uuid, gpu.total_mib);
+        }
+    }
+    Ok(all)
+}
+
+/// Fails unless each of `before` is still there and holds what it held.
+pub fn ensure_same(cluster: &Cluster, before: &Clients, after_what: &str) -> Result<()> {
+    let now = clients(cluster)?;
+    for (client, held) in before {
+        let holds = now.get(client);
+        ensure!(holds == Some(held), "after {after_what}: {client:?} held {held} MiB, now {holds:?}");
+    }
+    Ok(())
+}

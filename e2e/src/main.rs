@@ -1,0 +1,184 @@
+//! `mpshare-e2e`: starts the cluster and runs the scenarios on it.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+use mpshare_e2e::cluster::{self, Cluster, Parts};
+use mpshare_e2e::image::catalogue;
+use mpshare_e2e::scenarios::{self, NEXT_IMAGE, Scenario};
+use mpshare_e2e::{driver_root, image, machine};
+use mpshare_sim_runtime::Config;
+use mpshare_sim_state::Store;
+
+#[derive(Debug, Parser)]
+#[command(name = "mpshare-e2e", about = "mpshare on a real Kubernetes with simulated GPUs")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Start the cluster, run scenarios, stop it.
+    Run(Run),
+    /// Name the scenarios.
+    List,
+    /// Be PID 1 of a machine.
+    #[command(hide = true)]
+    Init {
+        /// A directory, and where the machine has it.
+        #[arg(long, num_args = 2, value_names = ["FROM", "TO"])]
+        bind: Vec<String>,
+    },
+    /// Print what the simulated driver knows.
+    #[command(hide = true)]
+    DriverState { dir: PathBuf },
+    /// Write the CDI specification of this machine's driver.
+    #[command(hide = true)]
+    WriteCdi { toolkit: PathBuf, dir: PathBuf },
+}
+
+#[derive(Debug, clap::Args)]
+struct Run {
+    /// The directory of Kubernetes' programs and helm, which `e2e/cluster/build` made.
+    #[arg(long)]
+    programs: PathBuf,
+    /// The directory of our programs and the simulator's.
+    #[arg(long)]
+    built: PathBuf,
+    /// The repository.
+    #[arg(long, default_value = ".")]
+    repository: PathBuf,
+    /// Where logs and images go.
+    #[arg(long)]
+    output: PathBuf,
+    /// Leave the cluster up after the last scenario, until Ctrl-C.
+    #[arg(long)]
+    keep: bool,
+    /// Run only scenarios whose name contains one of these.
+    filter: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let result = match Args::parse().task {
+        Task::Run(run) => run.run(),
+        Task::List => {
+            for scenario in scenarios::ALL {
+                println!("{}", scenario.name);
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Task::Init { bind } => {
+            let pairs = bind.chunks_exact(2).filter_map(|pair| match pair {
+                [from, to] => Some((from.clone(), to.clone())),
+                _ => None,
+            });
+            cluster::init(&pairs.collect::<Vec<_>>()).map(|()| ExitCode::SUCCESS)
+        }
+        Task::DriverState { dir } => driver_state(dir),
+        Task::WriteCdi { toolkit, dir } => write_cdi(&toolkit, &dir),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn driver_state(dir: PathBuf) -> Result<ExitCode> {
+    println!("{}", serde_json::to_string(&Store::at(dir).read()?)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_cdi(toolkit: &Path, dir: &Path) -> Result<ExitCode> {
+    let config = Config::read(toolkit)?;
+    let state = Store::from_env().read()?;
+    driver_root::write_cdi(dir, &config, &state.gpus)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Run {
+    fn run(&self) -> Result<ExitCode> {
+        machine::check()?;
+        std::env::set_current_dir(&self.repository).context("no such repository")?;
+        let chosen: Vec<&Scenario> = scenarios::ALL
+            .iter()
+            .filter(|scenario| {
+                self.filter.is_empty() || self.filter.iter().any(|f| scenario.name.contains(f))
+            })
+            .collect();
+        anyhow::ensure!(!chosen.is_empty(), "no scenario's name contains {:?}", self.filter);
+        let mut cluster = timed("start the cluster", || self.start())?;
+        let mut failed = Vec::new();
+        for scenario in &chosen {
+            let outcome = timed(scenario.name, || (scenario.run)(&mut cluster));
+            if let Err(error) = outcome {
+                println!("{}: FAILED: {error:#}", scenario.name);
+                cluster.collect(scenario.name)?;
+                failed.push(scenario.name);
+            }
+        }
+        if self.keep {
+            println!("the cluster stays until Ctrl-C; `kubectl` for it:\n  {}", cluster.hint());
+            loop {
+                std::thread::park();
+            }
+        }
+        timed("stop the cluster", || cluster.stop())?;
+        for name in &failed {
+            println!("failed: {name}; logs are in {}", self.output.join("logs").display());
+        }
+        println!("{} passed, {} failed", chosen.len() - failed.len(), failed.len());
+        Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn start(&self) -> Result<Cluster> {
+        let images = self.output.join("images");
+        let logs = self.output.join("logs");
+        // Logs of a former run would be taken for this one's.
+        if logs.exists() {
+            std::fs::remove_dir_all(&logs)?;
+        }
+        std::fs::create_dir_all(&images)?;
+        let parts = Parts {
+            programs: std::path::absolute(&self.programs)?,
+            simulator: std::path::absolute(&self.built)?,
+            images: self.pack_images(&images)?,
+            logs: std::path::absolute(logs)?,
+        };
+        Cluster::start(parts, &scenarios::nodes())
+    }
+}
+
+impl Run {
+    /// Packs what the nodes run, and says how large it is.
+    fn pack_images(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        let mpshare = self.built.join("mpshare");
+        let upgraded = catalogue::mpshare(NEXT_IMAGE, &mpshare, dir)?.env("MPSHARE_E2E", "next");
+        let images = [
+            catalogue::pause(),
+            catalogue::mpshare(catalogue::MPSHARE, &mpshare, dir)?,
+            upgraded,
+            catalogue::cuda(&self.built, dir)?,
+        ];
+        let pack = |(index, image): (usize, &image::Image)| {
+            let archive = std::path::absolute(dir.join(format!("{index}.tar")))?;
+            let bytes = image::pack(image, &archive)?;
+            println!("image {}: {} KiB", image.name, bytes / 1024);
+            Ok(archive)
+        };
+        images.iter().enumerate().map(pack).collect()
+    }
+}
+
+fn timed<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    println!("==> {name}");
+    let start = Instant::now();
+    let result = work();
+    println!("==> {name}: {:.1} s", start.elapsed().as_secs_f64());
+    result
+}

@@ -1,0 +1,70 @@
+//! What is to be seen on a real Kubernetes. Each scenario leaves the cluster as it found it: our
+//! product installed, nodes on `mps-2x`, no pod of a user.
+
+mod tke;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use mpshare_sim_state::Driver;
+
+use crate::cluster::{Cluster, NodeSpec};
+use crate::driver_root::{Model, cards};
+use crate::wait::eventually;
+
+/// One story.
+#[derive(Debug)]
+pub struct Scenario {
+    /// Its name.
+    pub name: &'static str,
+    /// Tells it.
+    pub run: fn(&mut Cluster) -> Result<()>,
+}
+
+/// All scenarios, in the order in which they are run.
+pub const ALL: &[Scenario] = &[
+    Scenario { name: "install", run: tke::install },
+    Scenario { name: "tke-labels", run: tke::labels },
+    Scenario { name: "tke-checks", run: tke::checks },
+    Scenario { name: "tke-examples", run: tke::examples },
+];
+
+/// The chart as a release, for `helm install` and `helm upgrade`.
+const RELEASE: &str = "mpshare deploy/helm/mpshare --namespace kube-system \
+    --set image.repository=docker.io/library/mpshare --set image.tag=dev \
+    --set nvidiaDriverRoot=/run/nvidia/driver";
+
+/// The product's image as an upgrade brings it.
+pub const NEXT_IMAGE: &str = "docker.io/library/mpshare:next";
+
+/// The node with one card, which the documents' commands are about.
+pub const ONE_CARD: &str = "gpu-a";
+/// The node with two cards.
+pub const TWO_CARDS: &str = "gpu-b";
+
+/// The nodes of the cluster.
+pub fn nodes() -> Vec<NodeSpec> {
+    let node = |name: &str, version: &str, models: &[Model]| NodeSpec {
+        name: name.to_owned(),
+        driver: Driver { version: version.to_owned(), cuda: "12.5".to_owned() },
+        cards: cards(name, models),
+    };
+    vec![
+        node(ONE_CARD, "555.42.06", &[Model::V100]),
+        node(TWO_CARDS, "555.42.06", &[Model::T4, Model::T4]),
+    ]
+}
+
+/// Waits until a node offers so many units.
+pub(crate) fn await_units(cluster: &Cluster, node: &str, units: u32) -> Result<()> {
+    let path = "jsonpath={.status.allocatable.nvidia\\.com/gpu}";
+    eventually(&format!("`{node}` has {units} units"), Duration::from_mins(1), || {
+        Ok(cluster.kubectl(&["get", "node", node, "-o", path])? == units.to_string())
+    })
+}
+
+/// Labels a node with a config's name.
+pub(crate) fn choose(cluster: &Cluster, node: &str, config: &str) -> Result<()> {
+    let label = format!("nvidia.com/device-plugin.config={config}");
+    cluster.kubectl(&["label", "node", node, &label, "--overwrite"]).map(drop)
+}

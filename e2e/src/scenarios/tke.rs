@@ -1,0 +1,117 @@
+//! The TKE document: its commands and its YAML verbatim, with what it says is to be seen.
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{ONE_CARD, TWO_CARDS, await_units, choose};
+use crate::cluster::Cluster;
+use crate::pods;
+
+const DEVICE_PLUGIN: &str = "nvidia-device-plugin-daemonset";
+const MPS_CONTROL_DAEMON: &str = "nvidia-mps-control-daemon";
+
+/// The chart is installed, and the nodes' label picks `mps-2x`.
+pub(super) fn install(cluster: &mut Cluster) -> Result<()> {
+    cluster.shell(&format!("helm install {}", super::RELEASE))?;
+    choose(cluster, ONE_CARD, "mps-2x")?;
+    choose(cluster, TWO_CARDS, "mps-2x")?;
+    await_units(cluster, ONE_CARD, 2)?;
+    await_units(cluster, TWO_CARDS, 4)
+}
+
+/// "节点级别精细化配置": three nodes, three configs, by label. This cluster's nodes take turns.
+pub(super) fn labels(cluster: &mut Cluster) -> Result<()> {
+    for (config, units) in [("mps-1x", 1), ("mps-4x", 4), ("mps-2x", 2)] {
+        cluster.shell(&format!(
+            "kubectl label node {ONE_CARD} nvidia.com/device-plugin.config={config} --overwrite"
+        ))?;
+        await_units(cluster, ONE_CARD, units)?;
+    }
+    Ok(())
+}
+
+/// "验证与运维": the checks, their expected output, and each log.
+pub(super) fn checks(cluster: &mut Cluster) -> Result<()> {
+    let described = cluster.shell(&format!(
+        "kubectl describe node {ONE_CARD} | grep -E \"nvidia.com/gpu\""
+    ))?;
+    let lines: Vec<String> =
+        described.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    ensure!(
+        lines.iter().filter(|line| *line == "nvidia.com/gpu: 2").count() == 2,
+        "capacity and allocatable: {described}"
+    );
+    for set in [DEVICE_PLUGIN, MPS_CONTROL_DAEMON] {
+        let listed = cluster.shell(&format!("kubectl get ds {set} -n kube-system"))?;
+        let row: Vec<&str> = listed.lines().nth(1).context("no row")?.split_whitespace().collect();
+        let nodes = cluster.nodes.len().to_string();
+        ensure!(row.get(1..5) == Some(&[nodes.as_str(); 4]), "not ready everywhere: {listed}");
+        let pods = cluster.shell(&format!("kubectl get pod -n kube-system -l qcloud-app={set}"))?;
+        ensure!(pods.matches("Running").count() == cluster.nodes.len(), "{pods}");
+    }
+    logs(cluster)
+}
+
+/// Each container's log says what it has done.
+fn logs(cluster: &Cluster) -> Result<()> {
+    let of_pod = |set: &str, container: &str| {
+        let name = cluster.shell(&format!(
+            "kubectl get pod -n kube-system -l qcloud-app={set} --field-selector spec.nodeName={ONE_CARD} -o name"
+        ))?;
+        cluster.shell(&format!(
+            "kubectl logs -n kube-system {} \\\n  -c {container} --tail=200",
+            name.trim()
+        ))
+    };
+    let plugin = of_pod(DEVICE_PLUGIN, "nvidia-device-plugin-ctr")?;
+    ensure!(plugin.contains("nvidia.com/gpu"), "the device plugin says nothing useful: {plugin}");
+    let daemon = of_pod(MPS_CONTROL_DAEMON, "mps-control-daemon-ctr")?;
+    ensure!(daemon.contains("Ready"), "the supervisor says nothing useful: {daemon}");
+    let manager = cluster.shell(
+        "kubectl logs -n kube-system -l qcloud-app=nvidia-device-plugin-daemonset \\\n  -c config-manager-sidecar --tail=200",
+    )?;
+    ensure!(manager.contains("mps-2x"), "config-manager doesn't name its choice: {manager}");
+    Ok(())
+}
+
+/// The three pods of the document.
+pub(super) fn examples(cluster: &mut Cluster) -> Result<()> {
+    choose(cluster, TWO_CARDS, "mps-4x")?;
+    await_units(cluster, TWO_CARDS, 8)?;
+    for (file, pod) in [
+        ("pod-inference.yaml", "mps-inference-demo"),
+        ("pod-with-limits.yaml", "mps-with-limits"),
+        ("pod-on-4x-node.yaml", "mps-on-4x-node"),
+    ] {
+        cluster.shell(&format!("kubectl apply -f examples/tke/{file}"))?;
+        pods::await_phase(cluster, pod, "Running")?;
+    }
+    let node = "jsonpath={.spec.nodeName}";
+    let chosen = cluster.kubectl(&["get", "pod", "mps-on-4x-node", "-o", node])?;
+    ensure!(chosen == TWO_CARDS, "the 4x pod is on `{chosen}`");
+    injected(cluster)?;
+    pods::delete_all(cluster)?;
+    choose(cluster, TWO_CARDS, "mps-2x")?;
+    await_units(cluster, TWO_CARDS, 4)
+}
+
+/// Environment and mounts are injected; no `hostIPC` is needed (T2, T5).
+fn injected(cluster: &Cluster) -> Result<()> {
+    let inside = "env; ls -d \"$CUDA_MPS_PIPE_DIRECTORY\"; cat /proc/self/mountinfo; nvidia-smi -L";
+    let seen = cluster.kubectl(&["exec", "mps-inference-demo", "--", "sh", "-c", inside])?;
+    for text in [
+        "CUDA_MPS_PIPE_DIRECTORY=",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=",
+        " /dev/shm ",
+    ] {
+        ensure!(seen.contains(text), "`{text}` isn't in the container: {seen}");
+    }
+    ensure!(seen.matches("GPU-").count() >= 1, "the container doesn't see its card: {seen}");
+    // Its program is a client of the MPS server, its own card only, within its share.
+    let done = cluster.kubectl(&[
+        "exec", "mps-inference-demo", "--", "cuda-sample", "--until-oom", "64Mi", "--hold", "1ms",
+    ]);
+    let said = done.unwrap_or_else(|error| format!("{error:#}"));
+    ensure!(said.contains("MiB"), "the program didn't run: {said}");
+    Ok(())
+}
