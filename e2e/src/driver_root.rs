@@ -56,7 +56,8 @@ pub fn cards(node: &str, models: &[Model]) -> Vec<SimGpu> {
 
 fn uuid(node: &str, index: u32) -> String {
     let digest = Sha256::digest(format!("{node}/{index}"));
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let number = digest.first_chunk().copied().map_or(0, u128::from_be_bytes);
+    let hex = format!("{number:032x}");
     let part = |range| hex.get(range).unwrap_or_default();
     let parts = [part(0..8), part(8..12), part(12..16), part(16..20), part(20..32)];
     format!("GPU-{}", parts.join("-"))

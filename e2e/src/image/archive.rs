@@ -41,7 +41,6 @@ fn config(image: &Image, layer: &[u8]) -> Value {
         "aarch64" => "arm64",
         other => other,
     };
-    let digest: String = Sha256::digest(layer).iter().map(|byte| format!("{byte:02x}")).collect();
     let words = |words: &[String]| if words.is_empty() { Value::Null } else { json!(words) };
     json!({
         "architecture": architecture,
@@ -52,9 +51,14 @@ fn config(image: &Image, layer: &[u8]) -> Value {
             "Cmd": words(&image.cmd),
             "User": image.user.as_deref().unwrap_or_default(),
         },
-        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{digest}")] },
+        "rootfs": { "type": "layers", "diff_ids": [digest(layer)] },
         "history": [{}],
     })
+}
+
+fn digest(bytes: &[u8]) -> String {
+    let hex = |text: String, byte: &u8| text + &format!("{byte:02x}");
+    Sha256::digest(bytes).iter().fold("sha256:".to_owned(), hex)
 }
 
 fn layer(image: &Image) -> Result<Vec<u8>> {
@@ -152,9 +156,8 @@ mod tests {
         let image = Image::new("localhost/a:1").cmd(&["/a"]).env("A", "b").user("65532");
         let archive = packed(&image);
         let config: Value = serde_json::from_slice(file(&archive, "config.json")).unwrap();
-        let digest = Sha256::digest(file(&archive, "layer.tar"));
-        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(config["rootfs"]["diff_ids"], json!([format!("sha256:{digest}")]));
+        let layer = file(&archive, "layer.tar");
+        assert_eq!(config["rootfs"]["diff_ids"], json!([digest(layer)]));
         assert_eq!(config["config"]["Cmd"], json!(["/a"]));
         assert_eq!(config["config"]["Env"][1], "A=b");
         assert_eq!(config["config"]["User"], "65532");

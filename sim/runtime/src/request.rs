@@ -133,8 +133,8 @@ mod tests {
         of_env(&[&format!("NVIDIA_VISIBLE_DEVICES={value}")]).unwrap().map(|request| request.cards)
     }
 
-    fn named(names: &[&str]) -> Option<Cards> {
-        Some(Cards::Named(names.iter().map(|name| (*name).to_owned()).collect()))
+    fn named(names: &[&str]) -> Cards {
+        Cards::Named(names.iter().map(|name| (*name).to_owned()).collect())
     }
 
     #[test]
@@ -146,19 +146,19 @@ mod tests {
 
     #[test]
     fn none_is_a_driver_without_cards() {
-        assert_eq!(cards("none"), named(&[]));
+        assert_eq!(cards("none"), Some(named(&[])));
     }
 
     #[test]
     fn a_list_names_cards_in_any_form() {
         assert_eq!(cards("all"), Some(Cards::All));
-        assert_eq!(cards("0,GPU-1a2b"), named(&["0", "GPU-1a2b"]));
+        assert_eq!(cards("0,GPU-1a2b"), Some(named(&["0", "GPU-1a2b"])));
     }
 
     #[test]
     fn the_last_variable_counts() {
         let request = of_env(&["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=1"]);
-        assert_eq!(request.unwrap().map(|request| request.cards), named(&["1"]));
+        assert_eq!(request.unwrap().map(|request| request.cards), Some(named(&["1"])));
     }
 
     #[test]
@@ -170,7 +170,10 @@ mod tests {
                 { "source": "/data", "destination": "/data" },
             ],
         });
-        assert_eq!(read(&specification).unwrap().map(|request| request.cards), named(&["GPU-b"]));
+        assert_eq!(
+            read(&specification).unwrap().map(|request| request.cards),
+            Some(named(&["GPU-b"]))
+        );
     }
 
     #[test]
