@@ -1,5 +1,7 @@
 //! A container's specification, as containerd writes it for a pod.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::machine::words;
@@ -10,6 +12,7 @@ const RIGHTS: [&str; 3] = ["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_KILL"];
 pub(crate) struct Container {
     env: Vec<String>,
     mounts: Vec<Value>,
+    annotations: BTreeMap<String, String>,
     uid: u32,
     privileged: bool,
     read_only_root: bool,
@@ -18,7 +21,14 @@ pub(crate) struct Container {
 impl Container {
     pub(crate) fn new() -> Self {
         let env = vec!["PATH=/usr/bin:/bin".to_owned()];
-        Self { env, mounts: Vec::new(), uid: 0, privileged: false, read_only_root: false }
+        Self {
+            env,
+            mounts: Vec::new(),
+            annotations: BTreeMap::new(),
+            uid: 0,
+            privileged: false,
+            read_only_root: false,
+        }
     }
 
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
@@ -28,6 +38,11 @@ impl Container {
 
     pub(crate) fn mount(mut self, mount: Value) -> Self {
         self.mounts.push(mount);
+        self
+    }
+
+    pub(crate) fn annotation(mut self, name: &str, value: &str) -> Self {
+        self.annotations.insert(name.to_owned(), value.to_owned());
         self
     }
 
@@ -78,6 +93,7 @@ impl Container {
             },
             "root": { "path": "rootfs", "readonly": self.read_only_root },
             "mounts": mounts,
+            "annotations": self.annotations,
             "linux": {
                 "cgroupsPath": format!("/{id}"),
                 "namespaces": namespaces,

@@ -1,4 +1,7 @@
-//! The node's CDI specification: the same files as the runtime's, for containerd to hand out.
+//! The node's CDI specification: the same files as those that the runtime gives by itself. Whoever
+//! hands devices out by it, containerd or the runtime ([`request`]), needs no other knowledge.
+
+pub(crate) mod request;
 
 use std::fs;
 use std::io;

@@ -43,8 +43,8 @@ pub struct Config {
     /// The simulator's state on this node.
     #[serde(default = "state_dir")]
     pub state_dir: PathBuf,
-    /// Where the node's CDI specifications are. containerd reads them, not the runtime.
-    #[serde(default)]
+    /// Where the node's CDI specifications are.
+    #[serde(default = "cdi_dirs")]
     pub cdi_dirs: Vec<PathBuf>,
 }
 
@@ -55,7 +55,7 @@ impl Config {
             driver_root: driver_root.into(),
             runc: runc(),
             state_dir: state_dir(),
-            cdi_dirs: Vec::new(),
+            cdi_dirs: cdi_dirs(),
         }
     }
 
@@ -72,6 +72,10 @@ impl Config {
 
 fn runc() -> PathBuf {
     PathBuf::from("runc")
+}
+
+fn cdi_dirs() -> Vec<PathBuf> {
+    ["/etc/cdi", "/run/cdi"].map(PathBuf::from).to_vec()
 }
 
 fn state_dir() -> PathBuf {

@@ -7,14 +7,18 @@ use mpshare_sim_state::{SimGpu, Store};
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use crate::cdi::request::{self as cdi, Edits};
 use crate::config::Config;
 use crate::driver::{self, Mount};
-use crate::request::{self, UnknownCapability};
+use crate::request::{self, Request, UnknownCapability};
 use crate::select::{self, UnknownDevice};
 
 /// Why a container can't have what it asks for.
 #[derive(Debug, Error)]
 pub(crate) enum Error {
+    /// A CDI device can't be had.
+    #[error(transparent)]
+    Cdi(#[from] cdi::Error),
     /// A part of the driver that there isn't.
     #[error(transparent)]
     Capability(#[from] UnknownCapability),
@@ -35,36 +39,52 @@ pub(crate) enum Error {
     /// The driver is installed and doesn't answer.
     #[error("nvidia-container-cli: initialization error: nvml error: driver not loaded")]
     NoDriver(#[from] mpshare_sim_state::Error),
-    /// The specification isn't an object with a list of mounts.
-    #[error("the container's specification has no place for mounts")]
-    NoMounts,
+    /// The specification isn't what the OCI says.
+    #[error("the container's specification has no place for `{0}`")]
+    NoPlace(&'static str),
 }
 
 /// Adds to `specification` what the container asks for. Says whether that was anything.
 pub(crate) fn apply(config: &Config, specification: &mut Value) -> Result<bool, Error> {
-    let mounts = mounts(config, specification)?;
-    if mounts.is_empty() {
+    let by_cdi = cdi::edits(&config.cdi_dirs, &cdi::devices(specification))?;
+    let request = if by_cdi == Edits::default() { request::read(specification)? } else { None };
+    let mounts = mounts(config, specification, request)?;
+    let mounts = mounts.iter().map(|mount| {
+        json!({
+            "type": "bind",
+            "source": mount.source,
+            "destination": mount.destination,
+            "options": mount.access.options(),
+        })
+    });
+    let mounts: Vec<Value> = by_cdi.mounts().chain(mounts).collect();
+    if mounts.is_empty() && by_cdi.env.is_empty() {
         return Ok(false);
     }
-    let list = specification.as_object_mut().ok_or(Error::NoMounts)?;
-    let list = list.entry("mounts").or_insert_with(|| json!([]));
-    let list = list.as_array_mut().ok_or(Error::NoMounts)?;
+    let there = list(specification, "mounts")?;
     for mount in mounts {
-        // What containerd has put there by a CDI specification stays.
-        if !list.iter().any(|there| there.get("destination") == Some(&json!(mount.destination))) {
-            list.push(json!({
-                "type": "bind",
-                "source": mount.source,
-                "destination": mount.destination,
-                "options": mount.access.options(),
-            }));
+        // What is there already, by another specification say, stays.
+        if !there.iter().any(|other| other.get("destination") == mount.get("destination")) {
+            there.push(mount);
         }
     }
+    let process = specification.get_mut("process").ok_or(Error::NoPlace("process"))?;
+    list(process, "env")?.extend(by_cdi.env.into_iter().map(Value::from));
     Ok(true)
 }
 
-fn mounts(config: &Config, specification: &Value) -> Result<Vec<Mount>, Error> {
-    let request = request::read(specification)?;
+/// The list of that name, made if there is none.
+fn list<'a>(object: &'a mut Value, name: &'static str) -> Result<&'a mut Vec<Value>, Error> {
+    let object = object.as_object_mut().ok_or(Error::NoPlace(name))?;
+    let list = object.entry(name).or_insert_with(|| json!([]));
+    list.as_array_mut().ok_or(Error::NoPlace(name))
+}
+
+fn mounts(
+    config: &Config,
+    specification: &Value,
+    request: Option<Request>,
+) -> Result<Vec<Mount>, Error> {
     let privileged = request::is_privileged(specification);
     if request.is_none() && !privileged {
         return Ok(Vec::new());

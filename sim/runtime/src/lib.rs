@@ -8,7 +8,7 @@
 //! them as the real one does (`mpshare_sim_state::nodes`). The state directory stands for the kernel
 //! module: it comes with the device nodes.
 //!
-//! CDI is containerd's own business; [`cdi`] only writes the specification for it.
+//! A container with CDI devices in its annotations gets these and nothing else ([`cdi`]).
 
 mod arguments;
 mod bundle;
