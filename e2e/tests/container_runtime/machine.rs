@@ -54,8 +54,12 @@ impl Machine {
         driver_root::install(&driver_root, &binaries, &cards).unwrap();
         let driver: Driver = SimState::default().driver;
         let store = driver_root::create_state(&dir.path().join("state"), driver, &cards).unwrap();
-        let config =
-            Config { state_dir: dir.path().join("state"), ..Config::of_driver_root(driver_root) };
+        let config = Config {
+            state_dir: dir.path().join("state"),
+            cdi_dirs: vec![dir.path().join("cdi")],
+            ..Config::of_driver_root(driver_root)
+        };
+        driver_root::write_cdi(&dir.path().join("cdi"), &config, &cards).unwrap();
         let toolkit = dir.path().join("toolkit");
         let runtime = driver_root::install_runtime(&toolkit, &binaries, &config).unwrap();
         let archive = dir.path().join("cuda.tar");

@@ -125,6 +125,21 @@ fn a_mount_below_the_devices_directory_names_a_card() {
 }
 
 #[test]
+fn a_cdi_device_in_an_annotation_wins_over_the_variable() {
+    on_machine(|machine| {
+        let second = machine.cards[1].uuid.clone();
+        let container = Container::new()
+            .env("NVIDIA_VISIBLE_DEVICES", "all")
+            .annotation("cdi.k8s.io/plugin_x", &format!("nvidia.com/gpu={second}"));
+        let said = machine.run(&container, &["nvidia-smi", "-L"]);
+        assert_eq!(said.out, format!("GPU 0: Tesla V100-SXM2-32GB (UUID: {second})\n"), "{said:?}");
+        let container = Container::new().annotation("cdi.k8s.io/plugin_x", "nvidia.com/gpu=GPU-9");
+        let said = machine.create(&container);
+        assert_eq!(said.err.trim(), "unresolvable CDI devices nvidia.com/gpu=GPU-9");
+    });
+}
+
+#[test]
 fn a_user_without_rights_on_a_read_only_root_uses_its_card() {
     on_machine(|machine| {
         let container =
