@@ -85,6 +85,12 @@ impl Chart {
 
     /// The objects of an install into `kube-system`, with these arguments of `helm template`.
     pub fn render(&self, arguments: &[&str]) -> Result<Rendering, ChartError> {
+        // A hook's objects aren't there while the chart is installed.
+        self.render_with_hooks(&[&["--no-hooks"], arguments].concat())
+    }
+
+    /// The same, and what Helm makes for a moment at an uninstall.
+    pub fn render_with_hooks(&self, arguments: &[&str]) -> Result<Rendering, ChartError> {
         let dir = self.dir.to_string_lossy();
         let fixed = ["template", "mpshare", &dir, "--namespace", "kube-system"];
         let version = ["--kube-version", KUBERNETES];
@@ -155,24 +161,27 @@ impl Rendering {
 
     /// All objects of a kind.
     pub fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Value> {
-        self.objects.iter().filter(move |object| object["kind"] == kind)
+        self.objects
+            .iter()
+            .filter(move |object| object.get("kind").is_some_and(|found| found == kind))
     }
 
     /// One object.
     #[must_use]
     pub fn find(&self, kind: &str, name: &str) -> Option<&Value> {
-        self.of_kind(kind).find(|object| object["metadata"]["name"] == name)
+        self.of_kind(kind)
+            .find(|object| object.pointer("/metadata/name").is_some_and(|found| found == name))
     }
 
-    /// The containers of all DaemonSets.
+    /// The containers of all pods that the objects make.
     pub fn containers(&self) -> impl Iterator<Item = &Value> {
-        let pods = self.of_kind("DaemonSet").map(|set| &set["spec"]["template"]["spec"]);
-        pods.filter_map(|pod| pod["containers"].as_array()).flatten()
+        let path = "/spec/template/spec/containers";
+        self.objects.iter().filter_map(move |object| object.pointer(path)?.as_array()).flatten()
     }
 
     /// One container.
     #[must_use]
     pub fn container(&self, name: &str) -> Option<&Value> {
-        self.containers().find(|container| container["name"] == name)
+        self.containers().find(|container| container.get("name").is_some_and(|found| found == name))
     }
 }

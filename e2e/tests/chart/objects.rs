@@ -194,6 +194,24 @@ fn rights_are_named_one_by_one() {
 }
 
 #[test]
+fn what_an_uninstall_needs_is_not_there_before_and_goes_by_itself() {
+    let Some(chart) = chart() else { return };
+    let installed = with(&chart, &[]).unwrap();
+    let all = chart.render_with_hooks(&[]).unwrap();
+    let hooks: Vec<&Value> =
+        all.objects.iter().filter(|object| !installed.objects.contains(object)).collect();
+    assert!(hooks.iter().any(|object| object["kind"] == "Job"));
+    for object in hooks {
+        let annotations = &object["metadata"]["annotations"];
+        assert_eq!(annotations["helm.sh/hook"], "post-delete", "{object}");
+        assert!(text(&annotations["helm.sh/hook-delete-policy"]).contains("hook-succeeded"));
+        assert!(!object["rules"].to_string().contains('*'), "{object}");
+    }
+    let off = chart.render_with_hooks(&["--set", "uninstall.cleanup=false"]).unwrap();
+    assert_eq!(off.objects.len(), installed.objects.len());
+}
+
+#[test]
 fn only_config_manager_has_a_token() {
     let Some(chart) = chart() else { return };
     for (values, rendering) in renderings(&chart) {
@@ -280,7 +298,8 @@ fn every_argument_is_one_that_the_program_takes() {
         println!("skipped: no program `mpshare` is built beside this test");
         return;
     };
-    for (values, rendering) in renderings(&chart) {
+    let hooks = (&["a hook"][..], chart.render_with_hooks(&[]).unwrap());
+    for (values, rendering) in renderings(&chart).iter().chain([&hooks]) {
         for container in rendering.containers() {
             let words: Vec<&str> = container["args"].as_array().unwrap().iter().map(text).collect();
             let mut command = Command::new(&program);
