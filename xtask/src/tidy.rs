@@ -14,7 +14,7 @@ const MAX_LINES: usize = 500;
 
 /// What each product package may use of the workspace. Arrows point down only; what isn't listed
 /// is an error, so that a new package has to take its place here.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("mpshare-core", &[]),
     ("mpshare-api", &["mpshare-core"]),
     ("mpshare-kubelet", &["mpshare-api"]),
@@ -34,6 +34,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
         "mpshare-config-manager",
         &["mpshare-core", "mpshare-api", "mpshare-telemetry", "mpshare-watch"],
     ),
+    ("mpshare-uninstall", &["mpshare-api", "mpshare-telemetry"]),
     (
         "mpshare",
         &[
@@ -45,6 +46,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
             "mpshare-supervisor",
             "mpshare-device-plugin",
             "mpshare-config-manager",
+            "mpshare-uninstall",
         ],
     ),
 ];

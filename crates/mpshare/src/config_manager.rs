@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use mpshare_api::names::CONFIG_MAP;
 use mpshare_config_manager::{ConfigSource, Fallback, Options};
 
+use crate::cluster::ClusterOptions;
 use crate::options::{RootOptions, run_until_signal};
 
 #[derive(Debug, clap::Args)]
@@ -17,9 +16,8 @@ pub(crate) struct Args {
     /// This node's name.
     #[arg(long, env = "NODE_NAME")]
     node_name: String,
-    /// A kubeconfig file; without it the pod's service account.
-    #[arg(long, env = "KUBECONFIG")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterOptions,
     /// Namespace of the `ConfigMap`.
     #[arg(long, env = "CONFIG_MAP_NAMESPACE", default_value = "kube-system")]
     config_map_namespace: String,
@@ -46,7 +44,7 @@ pub(crate) struct Args {
 /// Chooses until SIGTERM or SIGINT.
 pub(crate) fn run(args: Args) -> Result<()> {
     run_until_signal(|shutdown| async move {
-        let client = client(args.kubeconfig.as_deref()).await?;
+        let client = args.cluster.client().await?;
         let source = args.config_dir.map_or(
             ConfigSource::ConfigMap {
                 namespace: args.config_map_namespace,
@@ -66,20 +64,4 @@ pub(crate) fn run(args: Args) -> Result<()> {
             .await
             .context("the config-manager can't work")
     })
-}
-
-async fn client(kubeconfig: Option<&std::path::Path>) -> Result<Client> {
-    let config = match kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path)
-                .with_context(|| format!("kubeconfig `{}`", path.display()))?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("kubeconfig `{}`", path.display()))?
-        }
-        None => Config::incluster().context(
-            "no service account here; hint: give `--kubeconfig` when not running in a pod",
-        )?,
-    };
-    Client::try_from(config).context("no Kubernetes client")
 }

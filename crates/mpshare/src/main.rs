@@ -1,6 +1,7 @@
 //! The `mpshare` binary: one role or tool per subcommand, each in its own file.
 
 mod cgroup;
+mod cluster;
 mod config_check;
 mod config_manager;
 mod device_plugin;
@@ -11,6 +12,7 @@ mod launch;
 mod mps_control_daemon;
 mod node;
 mod options;
+mod uninstall;
 
 use std::process::ExitCode;
 
@@ -40,6 +42,8 @@ enum Role {
     Config(config_check::ConfigArgs),
     /// Look after this node by hand.
     Node(node::Args),
+    /// Take mpshare off all nodes of a cluster, after its pods were deleted.
+    Uninstall(uninstall::Args),
     /// Become a program of the host, from inside a container.
     #[command(hide = true)]
     HostExec(host_exec::Args),
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
         Role::ConfigManager(args) => config_manager::run(args),
         Role::Config(args) => return config_check::run(args),
         Role::Node(args) => return node::run(&args),
+        Role::Uninstall(args) => uninstall::run(args),
         Role::HostExec(args) => host_exec::run(&args),
         Role::HostCgroups(args) => host_cgroups::run(&args),
     };

@@ -77,8 +77,11 @@ fn client_pid(node: &SimNode) -> Option<i32> {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_left_of_an_idle_node_and_a_second_time_finds_nothing() {
     let node = abandoned().await;
-    let first = clean(&node, &[]);
+    let log = node.path().join("termination-log");
+    let first = clean(&node, &["--termination-log", log.to_str().unwrap()]);
     assert_clean(&node, &first);
+    let said = std::fs::read_to_string(log).unwrap();
+    assert!(said.starts_with("`GPU-") && first.1.contains(&said), "{said}");
     for sentence in ["compute mode DEFAULT restored", "directories removed", "(MPS daemon "] {
         assert_eq!(first.1.matches(sentence).count(), 2, "{sentence}: {}", first.1);
     }

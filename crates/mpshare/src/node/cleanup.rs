@@ -29,7 +29,13 @@ pub(crate) struct Args {
     /// `/var/log/pods` of the host.
     #[arg(long)]
     pod_logs: Option<PathBuf>,
+    /// Write what is told to this file too, as much as Kubernetes takes of it.
+    #[arg(long)]
+    termination_log: Option<PathBuf>,
 }
+
+/// What Kubernetes takes of a termination log, in bytes.
+const TERMINATION_LOG_LIMIT: usize = 4096;
 
 /// The exit code that says that clients live on.
 const CLIENTS_LIVE: u8 = 3;
@@ -54,7 +60,14 @@ fn clean(args: &Args) -> Result<ExitCode> {
     };
     let report = clean_up(&options, &args.driver.ports())?;
     let names = |uid: &str| pod_name(&args.pod_logs(), uid);
-    write(&mut io::stdout().lock(), &report, names)?;
+    let mut text = Vec::new();
+    write(&mut text, &report, names)?;
+    io::stdout().lock().write_all(&text)?;
+    if let Some(path) = &args.termination_log {
+        let end = text.len().min(TERMINATION_LOG_LIMIT);
+        std::fs::write(path, text.get(..end).unwrap_or(&text))
+            .with_context(|| format!("termination log `{}`", path.display()))?;
+    }
     if let Some(namespace) = args.driver.launch.host_mount_namespace()
         && options.intent == Intent::Do
     {

@@ -1,0 +1,123 @@
+//! What became of a node, in sentences.
+
+use std::io::{self, Write};
+
+use crate::pod::CleanupPod;
+
+/// The exit code by which a cleanup says that clients live on.
+const CLIENTS_LIVE: i32 = 3;
+
+/// What became of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeOutcome {
+    /// Its name.
+    pub node: String,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing of the product is left; what the cleanup said.
+    Clean(String),
+    /// Clients live on; what the cleanup said.
+    ClientsLive(String),
+    /// The cleanup failed, couldn't run, or hasn't ended in time.
+    Failed(String),
+}
+
+impl Outcome {
+    /// By the way in which the cleanup's container ended.
+    pub(crate) fn of(exit_code: i32, said: String) -> Self {
+        match exit_code {
+            0 => Self::Clean(said),
+            CLIENTS_LIVE => Self::ClientsLive(said),
+            code if said.trim().is_empty() => {
+                Self::Failed(format!("the cleanup ended with code {code}"))
+            }
+            _ => Self::Failed(said),
+        }
+    }
+}
+
+impl NodeOutcome {
+    /// Whether nothing is left to do.
+    pub fn is_clean(&self) -> bool {
+        matches!(self.outcome, Outcome::Clean(_))
+    }
+
+    /// One sentence, for the node's condition.
+    pub(crate) fn sentence(&self) -> String {
+        let (what, said) = match &self.outcome {
+            Outcome::Clean(said) => ("mpshare was uninstalled", said),
+            Outcome::ClientsLive(said) => {
+                ("mpshare was uninstalled, and clients of its MPS daemons live on", said)
+            }
+            Outcome::Failed(said) => ("mpshare was uninstalled, but this node isn't clean", said),
+        };
+        let said: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        format!("{what}: {}", said.join("; "))
+    }
+
+    /// What people are told, with the command that finishes what isn't.
+    pub(crate) fn write(&self, pod: &CleanupPod, out: &mut impl Write) -> io::Result<()> {
+        let (state, said) = match &self.outcome {
+            Outcome::Clean(said) => ("clean", said),
+            Outcome::ClientsLive(said) => ("clients live on", said),
+            Outcome::Failed(said) => ("not clean", said),
+        };
+        writeln!(out, "node `{}`: {state}", self.node)?;
+        for line in said.lines().filter(|line| !line.trim().is_empty()) {
+            writeln!(out, "  {line}")?;
+        }
+        if self.is_clean() {
+            return Ok(());
+        }
+        writeln!(
+            out,
+            "  to finish, when that has changed, run the cleanup again and read its log:"
+        )?;
+        let manifest = pod.manifest(&self.node);
+        writeln!(out, "    echo '{manifest}' | kubectl create -f -")?;
+        writeln!(out, "    kubectl logs -f -n {} {}", pod.namespace, CleanupPod::name(&self.node))?;
+        writeln!(out, "  and remove the node's condition:")?;
+        writeln!(
+            out,
+            "    kubectl patch node {} --subresource=status --type=strategic -p '{}'",
+            self.node,
+            crate::condition::removal()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(outcome: Outcome) -> String {
+        let mut out = Vec::new();
+        let pod = CleanupPod { namespace: "kube-system".to_owned(), ..CleanupPod::default() };
+        NodeOutcome { node: "n1".to_owned(), outcome }.write(&pod, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_clean_node_is_said_in_short_and_another_one_with_the_way_to_finish() {
+        assert_eq!(
+            told(Outcome::Clean("`GPU-ab`: clean\n".into())),
+            "node `n1`: clean\n  `GPU-ab`: clean\n"
+        );
+        let text = told(Outcome::of(3, "`GPU-ab`: 1 client lives on".to_owned()));
+        assert!(text.starts_with("node `n1`: clients live on\n  `GPU-ab`: 1 client lives on\n"));
+        assert!(text.contains("    kubectl logs -f -n kube-system mpshare-cleanup-n1\n"), "{text}");
+        let command = text.lines().find(|line| line.contains("kubectl create")).unwrap();
+        assert_eq!(command.matches('\'').count(), 2, "it can be pasted: {command}");
+    }
+
+    #[test]
+    fn a_cleanup_that_ended_without_a_word_is_told_by_its_code() {
+        let outcome = Outcome::of(137, String::new());
+        assert_eq!(outcome, Outcome::Failed("the cleanup ended with code 137".to_owned()));
+    }
+}
