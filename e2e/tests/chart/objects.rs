@@ -263,6 +263,16 @@ fn all_roles_share_one_mps_root() {
     }
 }
 
+/// The kubelet's `--root-dir` moves one of its sockets and not the other.
+#[test]
+fn a_kubelet_elsewhere_has_its_device_plugins_where_they_always_are() {
+    let Some(chart) = chart() else { return };
+    let rendering = with(&chart, &["kubeletRoot=/data/kubelet"]).unwrap();
+    let args = rendering.container("nvidia-device-plugin-ctr").unwrap()["args"].to_string();
+    assert!(args.contains("=/var/lib/kubelet/device-plugins\""), "{args}");
+    assert!(args.contains("=/data/kubelet/pod-resources/kubelet.sock\""), "{args}");
+}
+
 /// A node is chosen by any one of the labels; the terms of a node affinity are alternatives.
 #[test]
 fn each_label_of_a_gpu_node_is_enough() {
