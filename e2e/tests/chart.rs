@@ -2,8 +2,9 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
+    clippy::unwrap_in_result,
     clippy::panic,
+    clippy::indexing_slicing,
     reason = "a test fails by panicking"
 )]
 
