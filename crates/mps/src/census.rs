@@ -4,7 +4,8 @@
 //! looked into isn't counted: with the privileges of a supervisor that doesn't happen.
 
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use crate::pid::Pid;
 use crate::procfs::Proc;
@@ -38,6 +39,19 @@ pub enum Part {
     Daemon,
     /// A server.
     Server,
+}
+
+impl MpsProcess {
+    /// Whether its pipe directory is another one than what lies at that path here: it belongs to
+    /// another mount namespace, and none of its files can be seen from here. A directory that
+    /// was removed is nobody else's.
+    pub fn is_elsewhere(&self, proc: &Proc) -> bool {
+        let below = self.pipe.strip_prefix("/").unwrap_or(&self.pipe);
+        let root = proc.root().join(self.pid.to_string()).join("root");
+        let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+        let there = identity(&root.join(below));
+        there.is_some() && there != identity(&self.pipe)
+    }
 }
 
 /// Counts them, in the order of their ids.
@@ -91,6 +105,26 @@ mod tests {
             let rest = "S 1 1 1 0 -1 0 1 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
             fs::write(dir.join("stat"), format!("{pid} (x) {rest}")).unwrap();
         }
+    }
+
+    #[test]
+    fn a_directory_that_is_another_one_in_the_process_s_view_is_elsewhere() {
+        let machine = Machine(tempfile::tempdir().unwrap());
+        let here = tempfile::tempdir().unwrap();
+        let pipe = here.path().join("pipe");
+        let environment = format!("CUDA_MPS_PIPE_DIRECTORY={}\0", pipe.display());
+        machine.process(10, SERVER, "nvidia-cuda-mps-server\0", &environment);
+        let proc = Proc::new(machine.0.path());
+        let is_elsewhere = || mps_processes(&proc).unwrap()[0].is_elsewhere(&proc);
+        assert!(!is_elsewhere(), "removed for both");
+        let root = machine.0.path().join("10/root");
+        fs::create_dir_all(root.join(pipe.strip_prefix("/").unwrap())).unwrap();
+        assert!(is_elsewhere());
+        fs::create_dir(&pipe).unwrap();
+        assert!(is_elsewhere());
+        fs::remove_dir_all(&root).unwrap();
+        symlink("/", &root).unwrap();
+        assert!(!is_elsewhere());
     }
 
     #[test]

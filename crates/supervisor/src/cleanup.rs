@@ -121,8 +121,9 @@ fn take_locks(options: &Options) -> Result<Vec<File>, CleanupError> {
 /// Every card as far as it goes now.
 fn pass(options: &Options, ports: &Ports) -> Result<Report, CleanupError> {
     let root = &options.root;
-    let processes = census::mps_processes(&ports.host_proc)
+    let mut processes = census::mps_processes(&ports.host_proc)
         .map_err(|source| CleanupError::File { path: ports.host_proc.root().to_owned(), source })?;
+    processes.retain(|process| !process.is_elsewhere(&ports.host_proc));
     let journal = ModeJournal::open(root.compute_modes());
     // A report that can't be read counts as none.
     let last_report = read_versioned::<NodeStatus>(&root.status()).ok().flatten();

@@ -29,10 +29,17 @@ pub(super) fn places(
     processes: &[MpsProcess],
 ) -> Result<Vec<Place>, CardError> {
     let mut directories = on_disk(root)?;
-    directories.extend(processes.iter().filter_map(|process| directory_of(root, process)));
-    let devices = processes.iter().filter_map(|process| process.devices.as_ref()?.parse().ok());
-    let named: BTreeMap<String, GpuUuid> =
-        devices.chain(known).map(|gpu: GpuUuid| (gpu.short().to_owned(), gpu)).collect();
+    let mut devices = Vec::new();
+    for process in processes {
+        let Some(directory) = directory_of(root, process) else { continue };
+        directories.insert(directory);
+        devices.extend(process.devices.as_ref().and_then(|devices| devices.parse().ok()));
+    }
+    let named: BTreeMap<String, GpuUuid> = devices
+        .into_iter()
+        .chain(known)
+        .map(|gpu: GpuUuid| (gpu.short().to_owned(), gpu))
+        .collect();
     let mut places: BTreeMap<String, Place> = named
         .into_iter()
         .map(|(short, gpu)| (short, Place { gpu, directories: BTreeSet::new() }))
@@ -112,7 +119,7 @@ mod tests {
         let root = MpsRoot::new("/nowhere/mps");
         let lost = process("/nowhere/mps/nvidia.com/gpu/GPU-cb1213a3/pipe", Some(UUID));
         assert_eq!(found(&root, &[], &[lost]), [(UUID.to_owned(), 1)]);
-        let foreign = process("/tmp/nvidia-mps", None);
+        let foreign = process("/tmp/nvidia-mps", Some(UUID));
         assert_eq!(found(&root, &[], &[foreign]), []);
     }
 }
