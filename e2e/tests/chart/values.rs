@@ -185,8 +185,21 @@ fn the_names_of_nvidias_values_are_known() {
         "configManager.resources.limits.cpu=1",
         "nvidiaDriverCapabilities=all",
         "componentSelectorLabels.enabled=true",
+        "devicePlugin.containers.main.env[0].name=NVIDIA_VISIBLE_DEVICES",
     ] {
         with(&chart, &[value]).unwrap_or_else(|error| panic!("{value}: {error}"));
+    }
+}
+
+#[test]
+fn health_checks_that_nvidias_plugin_was_told_of_reach_the_supervisor() {
+    let Some(chart) = chart() else { return };
+    let env = "devicePlugin.containers.main.env[0]";
+    let name = format!("{env}.name=DP_DISABLE_HEALTHCHECKS");
+    let value = format!("{env}.value=xids");
+    for off in ["mps.enabled=true", "mps.enabled=false"] {
+        let rendering = with(&chart, &[&name, &value, off]).unwrap();
+        assert!(rendering.text.contains("--disable-health-checks=xids"), "{off}");
     }
 }
 
@@ -222,6 +235,7 @@ fn what_cannot_be_done_is_refused_with_a_hint() {
         (&["devicePlugin.enabled=false"], &["devicePlugin.enabled"]),
         (&["mps.enableHostPID=false"], &["mps.enableHostPID"]),
         (&["image.repository=nvcr.io/nvidia/k8s-device-plugin"], &["image.repository"]),
+        (&["devicePlugin.containers.main.env[0].name=MIG_STRATEGY"], &["`MIG_STRATEGY`"]),
         (&["config.name=a", "config.map.b=c"], &["config.name", "config.map"]),
         (&["config.map.a=x", "config.map.b=y"], &["config.default", "`a`, `b`"]),
         (&["config.name=a", "deviceIDStrategy=index"], &["`a`", "flags.plugin"]),

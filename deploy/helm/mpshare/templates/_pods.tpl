@@ -73,10 +73,20 @@ limits: what would be killed first at a limit is what holds the node's shares.
 {{- define "mpshare.supervisorArgs" -}}
 - mps-control-daemon
 - --mps-root={{ .Values.mps.root }}
-{{- with .Values.healthChecks.disable }}
+{{- $env := include "mpshare.pluginEnv" . | fromJson }}
+{{- with .Values.healthChecks.disable | default $env.DP_DISABLE_HEALTHCHECKS }}
 - --disable-health-checks={{ . }}
 {{- end }}
-{{- with .Values.healthChecks.enable }}
+{{- with .Values.healthChecks.enable | default $env.DP_ENABLE_HEALTHCHECKS }}
 - --enable-health-checks={{ . }}
 {{- end }}
+{{- end }}
+
+{{/* The environment that NVIDIA's chart gives its plugin, as a JSON object. */}}
+{{- define "mpshare.pluginEnv" -}}
+{{- $env := dict -}}
+{{- range dig "main" "env" list (.Values.devicePlugin.containers | default dict) -}}
+{{- $_ := set $env .name (.value | default "") -}}
+{{- end -}}
+{{ toJson $env }}
 {{- end }}

@@ -26,6 +26,11 @@ with another cluster than they asked for.
 {{- if and (not (kindIs "invalid" $v.devicePlugin.enabled)) (not $v.devicePlugin.enabled) -}}
 {{- fail "devicePlugin.enabled=false: nothing would be left to install; hint: for GPU feature discovery alone use NVIDIA's chart" -}}
 {{- end -}}
+{{- range $name, $_ := include "mpshare.pluginEnv" . | fromJson -}}
+{{- if not (or (hasPrefix "NVIDIA_" $name) (has $name (list "DP_DISABLE_HEALTHCHECKS" "DP_ENABLE_HEALTHCHECKS"))) -}}
+{{- fail (printf "devicePlugin.containers.main.env: `%s` means nothing to mpshare; hint: what NVIDIA's plugin takes from its environment is in flags of a config, see config.map" $name) -}}
+{{- end -}}
+{{- end -}}
 {{- if and (not (kindIs "invalid" $v.mps.enableHostPID)) (not $v.mps.enableHostPID) -}}
 {{- fail "mps.enableHostPID=false: MPS clients are told apart by their PIDs on the node; hint: leave it out, or set mps.enabled=false" -}}
 {{- end -}}
