@@ -66,6 +66,12 @@ impl MpsRoot {
     pub fn gpu(&self, resource: &ResourceName, gpu: &GpuUuid) -> GpuPaths {
         GpuPaths { dir: self.0.join(resource.as_str()).join(gpu.short()) }
     }
+
+    /// Whether this is the path of a card's pipe directory, of whatever resource.
+    pub fn is_pipe_of_card(&self, path: &Path) -> bool {
+        let below = path.strip_prefix(&self.0);
+        below.is_ok_and(|below| below.components().count() == 4 && below.ends_with("pipe"))
+    }
 }
 
 /// The directories of one card's daemon.

@@ -126,6 +126,10 @@ pub enum Reason {
     )]
     LabelsDisagree { config: String, schedule: String },
     #[error(
+        "config `{name}` isn't put in force: qGPU manages the GPUs of this node (it has `{resource}`), which excludes MPS; hint: take qGPU off the node, or choose a config without `sharing`"
+    )]
+    QgpuPresent { name: String, resource: String },
+    #[error(
         "the MPS supervisor has reported nothing at `{path}` yet; hint: is mps-control-daemon-ctr running?"
     )]
     StatusMissing { path: String },
@@ -135,6 +139,18 @@ pub enum Reason {
         "process {pid}, no daemon of ours, holds the MPS directory of `{gpu}`; hint: stop it (`echo quit | nvidia-cuda-mps-control` with its environment)"
     )]
     ForeignDaemon { gpu: GpuUuid, pid: i32 },
+    #[error(
+        "MPS daemon {pid} with pipe directory `{pipe}` isn't ours and is there for `{gpu}` too; hint: stop it (`echo quit | CUDA_MPS_PIPE_DIRECTORY={pipe} nvidia-cuda-mps-control`)"
+    )]
+    ForeignMps { gpu: GpuUuid, pid: i32, pipe: String },
+    #[error(
+        "`{gpu}` can't be shared under MPS: {problem}; hint: install the driver's MPS programs, or say where they are (`--driver-root`, `--mps-programs`)"
+    )]
+    ProgramMissing { gpu: GpuUuid, problem: String },
+    #[error(
+        "no MPS daemon can be launched for `{gpu}`: {problem}; hint: with `--launch host` the supervisor's pod must be privileged and have `hostPID: true`"
+    )]
+    HostUnreachable { gpu: GpuUuid, problem: String },
     #[error("the MPS control daemon of `{gpu}` isn't usable: {problem}")]
     DaemonFailed { gpu: GpuUuid, problem: String },
     #[error(
@@ -219,8 +235,12 @@ codes! {
     ConfigNotChosen
     ConfigNotWritten
     LabelsDisagree
+    QgpuPresent
     StatusMissing
     ForeignDaemon
+    ForeignMps
+    ProgramMissing
+    HostUnreachable
     DaemonFailed
     LimitMismatch
     ServerFault

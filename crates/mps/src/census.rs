@@ -17,7 +17,7 @@ pub const CONTROL: &str = "nvidia-cuda-mps-control";
 pub const SERVER: &str = "nvidia-cuda-mps-server";
 
 /// Where a daemon is that was told no directory (facts/mps.md 1.1).
-const DEFAULT_PIPE: &str = "/tmp/nvidia-mps";
+pub const DEFAULT_PIPE: &str = "/tmp/nvidia-mps";
 
 /// A daemon or server.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,9 +9,11 @@ use thiserror::Error;
 
 use crate::site::{DaemonSite, SiteError};
 
+mod obstacle;
 mod on_host;
 mod own_session;
 
+pub use obstacle::{Obstacle, SEARCHED, missing_program};
 pub use on_host::{HostEntry, OnHost};
 pub use own_session::OwnSession;
 
@@ -38,6 +40,10 @@ pub trait Launcher: Send + Sync {
 
     /// The front-end, ready to be run with commands on its stdin; its environment is complete.
     fn front_end(&self, site: &DaemonSite, settings: &DaemonSettings) -> Command;
+
+    /// What would keep any daemon from being launched now; nothing is launched. It may take up to
+    /// `deadline`.
+    fn obstacle(&self, deadline: Duration) -> Option<Obstacle>;
 }
 
 /// What a daemon is started with, besides its place.

@@ -23,7 +23,8 @@ mod site;
 pub use daemon::{Adopted, ControlDaemon, Patience, ProcessDaemon, Server};
 pub use error::{DaemonError, DaemonFault};
 pub use launch::{
-    DaemonSettings, HostEntry, LaunchError, Launcher, OnHost, OwnSession, Programs, Users,
+    DaemonSettings, HostEntry, LaunchError, Launcher, Obstacle, OnHost, OwnSession, Programs,
+    SEARCHED, Users, missing_program,
 };
 pub use limits::{DaemonLimits, Defaults, LimitError, MemoryDisplay, PercentDisplay, PinnedLimit};
 pub use pid::{Pid, ProcessId};

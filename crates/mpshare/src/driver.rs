@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mpshare_core::VersionProfile;
 use mpshare_mps::{ControlDaemon, DaemonSite, Proc, ProcessDaemon};
@@ -9,6 +10,9 @@ use mpshare_nvml::ReopeningInventory;
 use mpshare_supervisor::Ports;
 
 use crate::launch;
+
+/// For how long a look at the host may take.
+const LOOK: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DriverOptions {
@@ -26,12 +30,14 @@ impl DriverOptions {
     /// The edges of the world.
     pub(crate) fn ports(&self) -> Ports {
         let (launcher, shared_memory) = self.launch.launcher();
+        let place = Arc::clone(&launcher);
         let daemons = move |site: DaemonSite, profile: VersionProfile| -> Box<dyn ControlDaemon> {
             Box::new(ProcessDaemon::new(site, Arc::clone(&launcher), profile))
         };
         Ports {
             inventory: Arc::new(ReopeningInventory::new(self.nvml_library.clone())),
             daemons: Arc::new(daemons),
+            obstacle: Arc::new(move || place.obstacle(LOOK)),
             shared_memory,
             host_proc: Proc::default(),
             cgroup_proc: Proc::new(&self.proc_root),

@@ -62,6 +62,7 @@ impl Options {
             // This very program, also when its file has been replaced by an upgrade.
             program: "/proc/self/exe".into(),
             arguments: vec!["host-exec".into()],
+            look: vec!["host-look".into()],
             mount_namespace: self.host_mount_namespace.clone(),
             cgroup: CGROUP.into(),
         }

@@ -8,6 +8,7 @@ mod device_plugin;
 mod driver;
 mod host_cgroups;
 mod host_exec;
+mod host_look;
 mod launch;
 mod mps_control_daemon;
 mod node;
@@ -47,6 +48,9 @@ enum Role {
     /// Become a program of the host, from inside a container.
     #[command(hide = true)]
     HostExec(host_exec::Args),
+    /// Look for programs on the host, from inside a container.
+    #[command(hide = true)]
+    HostLook(host_look::Args),
     /// Remove the host's cgroups that no MPS daemon is in any more, from inside a container.
     #[command(hide = true)]
     HostCgroups(host_cgroups::Args),
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
         Role::Node(args) => return node::run(&args),
         Role::Uninstall(args) => uninstall::run(args),
         Role::HostExec(args) => host_exec::run(&args),
+        Role::HostLook(args) => return host_look::run(&args),
         Role::HostCgroups(args) => host_cgroups::run(&args),
     };
     match result {

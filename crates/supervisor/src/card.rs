@@ -18,6 +18,7 @@ use thiserror::Error;
 use tracing::info;
 
 use crate::journal::ModeJournal;
+use crate::obstacles::{self, Obstacles};
 use crate::options::Ports;
 use crate::servers::{Load, ServerView};
 use crate::start_limits::StartLimits;
@@ -36,6 +37,8 @@ pub(crate) struct Card {
     pub profile: VersionProfile,
     /// The edges of the world.
     pub ports: Ports,
+    /// What keeps daemons from being launched.
+    pub obstacles: Arc<Obstacles>,
     /// Compute modes to restore.
     pub journal: Arc<ModeJournal>,
     /// Daemons that were found to be ours; asking again costs a control session.
@@ -156,6 +159,7 @@ impl Card {
             has_mode_to_restore: self.journal.former(&self.gpu.uuid).is_some(),
             verified: None,
             server: ServerSeen::Absent,
+            obstacle: None,
         };
         for paths in self.directories(wanted.as_ref())? {
             let daemon = self.daemon(&paths)?;
@@ -179,6 +183,9 @@ impl Card {
         let has_daemon = matches!(seen.daemon, Holder::Ours(_)) || !seen.strays.is_empty();
         if has_daemon && seen.is_exclusive_process && !seen.has_mode_to_restore {
             self.journal.assume_default(&self.gpu.uuid)?;
+        }
+        if wanted.is_some() && seen.daemon == Holder::Nobody {
+            seen.obstacle = self.obstacles.of_card(&self.ports, &self.root, &self.gpu);
         }
         Ok(seen)
     }
@@ -220,7 +227,7 @@ impl Card {
                 Ok(self.daemon(&GpuPaths::at(dir))?.quit(QUIT_DRAIN)?)
             }
             Step::StartServer => self.start_server(plan),
-            Step::AwaitServer | Step::Wait(_) | Step::Settled => Ok(()),
+            Step::AwaitServer | Step::Wait(_) | Step::Refuse(_) | Step::Settled => Ok(()),
         }
     }
 
@@ -360,8 +367,19 @@ impl Card {
         Ok(daemon.start_server()?)
     }
 
+    /// Why no server comes up: somebody else's MPS, other processes on the card, or who knows.
+    pub(crate) fn no_server(&self) -> Reason {
+        let gpu = self.gpu.uuid.clone();
+        let outsiders = self.outsiders();
+        if outsiders.is_empty() {
+            return Reason::NoServer { gpu };
+        }
+        obstacles::foreign_server(&self.ports, &self.gpu, &outsiders)
+            .unwrap_or(Reason::CardInUse { gpu, pids: outsiders })
+    }
+
     /// Processes that hold the card without being clients or the server of its daemon.
-    pub(crate) fn outsiders(&self) -> Vec<i32> {
+    fn outsiders(&self) -> Vec<i32> {
         let gpu = &self.gpu.uuid;
         let inventory = &self.ports.inventory;
         let clients = inventory.mps_processes(gpu).unwrap_or_default();

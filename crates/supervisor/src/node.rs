@@ -22,7 +22,9 @@ use crate::event::Event;
 use crate::former;
 use crate::inputs::Inputs;
 use crate::journal::ModeJournal;
+use crate::obstacles::Obstacles;
 use crate::options::{Options, Ports};
+use crate::preflight::Preflight;
 use crate::servers::{Load, ServerView};
 use crate::start_limits::StartLimits;
 use crate::worker::{self, Assignment, Command, Worker};
@@ -60,6 +62,8 @@ pub(crate) struct Node {
     pub events: Sender<Event>,
     deaths: DeathWatch,
     journal: Arc<ModeJournal>,
+    obstacles: Arc<Obstacles>,
+    preflight: Preflight,
     inputs: Inputs,
     /// `None` until the driver has answered once, if only with an error.
     inventory: Option<Inventory>,
@@ -100,6 +104,8 @@ impl Node {
         Ok(Self {
             deaths: DeathWatch::start().map_err(SupervisorError::Thread)?,
             journal: Arc::new(ModeJournal::open(options.root.compute_modes())),
+            obstacles: Arc::default(),
+            preflight: Preflight::default(),
             health: HealthTracker::new(policy, options.recovery),
             options,
             ports,
@@ -293,6 +299,7 @@ impl Node {
                 profile,
                 ports: self.ports.clone(),
                 journal: Arc::clone(&self.journal),
+                obstacles: Arc::clone(&self.obstacles),
                 known: std::collections::BTreeSet::new(),
                 verified: None,
                 servers: ServerView::default(),
@@ -369,6 +376,7 @@ impl Node {
     }
 
     fn write(&mut self, status: NodeStatus) {
+        self.preflight.tell(&status);
         let path = self.options.root.status();
         let is_written = self.written.as_ref().is_some_and(|(written, stamp)| {
             *written == status && stamp.is_some() && FileStamp::of(&path) == *stamp

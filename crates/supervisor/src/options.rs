@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mpshare_api::{MpsRoot, SharedMemory};
 use mpshare_core::VersionProfile;
-use mpshare_mps::{ControlDaemon, DaemonSite, Proc};
+use mpshare_mps::{ControlDaemon, DaemonSite, Obstacle, Proc};
 use mpshare_nvml::GpuInventory;
 
 /// Where it works, and when it looks.
@@ -31,6 +31,8 @@ pub struct Ports {
     pub inventory: Arc<dyn GpuInventory>,
     /// Makes the driver of a control daemon.
     pub daemons: Arc<DaemonDriver>,
+    /// What would keep any daemon from being launched now.
+    pub obstacle: Arc<dyn Fn() -> Option<Obstacle> + Send + Sync>,
     /// What the daemons that these drivers launch have at `/dev/shm`.
     pub shared_memory: SharedMemory,
     /// Processes of this host.

@@ -25,6 +25,8 @@ pub(crate) struct Seen {
     pub verified: Option<Limits>,
     /// The server of the daemon in the plan's directory.
     pub server: ServerSeen,
+    /// Why no daemon can be launched; only looked for where there is none.
+    pub obstacle: Option<Reason>,
 }
 
 /// Where a daemon's server is.
@@ -77,6 +79,8 @@ pub(crate) enum Step {
     Quit(PathBuf),
     /// Nothing can be done before something else changes.
     Wait(Reason),
+    /// The card can't be what the plan wants before something else on the node changes.
+    Refuse(Reason),
     /// The card is as the plan wants it.
     Settled,
 }
@@ -115,6 +119,9 @@ pub(crate) fn next_step(wanted: &Hosting, seen: &Seen) -> Step {
 /// without limits (facts/mps.md 3). It holds only while a server owns the card: without one, the
 /// first process that comes gets the whole card, MPS or not. So a server is there before anybody.
 fn towards_mps(limits: Limits, seen: &Seen) -> Step {
+    if let (Holder::Nobody, Some(reason)) = (seen.daemon, &seen.obstacle) {
+        return Step::Refuse(reason.clone());
+    }
     if !seen.is_exclusive_process {
         return Step::SetComputeMode;
     }
@@ -152,6 +159,7 @@ mod tests {
             has_mode_to_restore: false,
             verified: None,
             server: ServerSeen::Absent,
+            obstacle: None,
         }
     }
 
@@ -230,6 +238,16 @@ mod tests {
     fn a_compute_mode_that_was_never_ours_is_left_alone() {
         let seen = Seen { is_exclusive_process: true, ..untouched() };
         assert_eq!(next_step(&Hosting::Exclusive, &seen), Step::Settled);
+    }
+
+    #[test]
+    fn an_obstacle_keeps_a_card_untouched_and_is_none_for_a_whole_card_or_a_daemon_that_lives() {
+        let reason = Reason::ProgramMissing { gpu: "GPU-ab".parse().unwrap(), problem: "x".into() };
+        let obstacle = Some(reason.clone());
+        let seen = Seen { obstacle: obstacle.clone(), ..untouched() };
+        assert_eq!(next_step(&mps(1), &seen), Step::Refuse(reason));
+        assert_eq!(next_step(&Hosting::Exclusive, &seen), Step::Settled);
+        assert_eq!(next_step(&mps(1), &Seen { obstacle, ..running(1) }), Step::Settled);
     }
 
     #[test]

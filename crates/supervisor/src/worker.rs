@@ -64,6 +64,8 @@ enum Progress {
     Settled,
     /// To where it waits for something else to change.
     Waiting(Reason),
+    /// To where something that isn't of the card keeps it from being shared.
+    Refused(Reason),
     /// To where its server is starting.
     Starting,
     /// To where it has to be out of service for everybody first.
@@ -171,13 +173,14 @@ impl Worker {
         let (state, pending) = match progress {
             Progress::Settled => (GpuState::Ready, None),
             Progress::Waiting(reason) => (GpuState::Draining, Some(reason)),
+            Progress::Refused(reason) => (GpuState::Refused, Some(reason)),
             Progress::Starting | Progress::Withdrawing => (GpuState::Starting, None),
         };
         status.state = state;
         status.reason = pending.or(plan.reason.as_ref()).map(ReasonText::from);
         let wait = self.watch(plan, status);
         match progress {
-            Progress::Settled | Progress::Waiting(_) => {
+            Progress::Settled | Progress::Waiting(_) | Progress::Refused(_) => {
                 self.state.failures = 0;
                 self.state.withdrawal = Withdrawal::None;
             }
@@ -185,7 +188,7 @@ impl Worker {
         }
         match progress {
             Progress::Settled | Progress::Withdrawing => wait,
-            Progress::Waiting(_) => wait.min(self.options.busy_interval),
+            Progress::Waiting(_) | Progress::Refused(_) => wait.min(self.options.busy_interval),
             Progress::Starting => {
                 let starting_for = self.card.servers.starting_for(Instant::now());
                 server_poll(starting_for, self.options.busy_interval)
@@ -207,6 +210,7 @@ impl Worker {
                     return Ok(Progress::Settled);
                 }
                 Step::Wait(reason) => return Ok(Progress::Waiting(reason)),
+                Step::Refuse(reason) => return Ok(Progress::Refused(reason)),
                 Step::AwaitServer => return Ok(Progress::Starting),
                 Step::StartServer if self.state.server_wanted.is_some() => {
                     return self.start_server_again(plan);
@@ -250,7 +254,7 @@ impl Worker {
         if since.elapsed() < SERVER_GRACE {
             return Ok(Progress::Starting);
         }
-        let outsiders = self.card.outsiders();
+        let reason = self.card.no_server();
         if self.state.failures == 0
             && let Some(said) = self.card.server_failure(plan)
         {
@@ -258,12 +262,7 @@ impl Worker {
         }
         self.state.server_wanted = Some(Instant::now());
         self.card.perform(&Step::StartServer, plan)?;
-        let gpu = self.card.gpu.uuid.clone();
-        Err(CardError::Server(if outsiders.is_empty() {
-            Reason::NoServer { gpu }
-        } else {
-            Reason::CardInUse { gpu, pids: outsiders }
-        }))
+        Err(CardError::Server(reason))
     }
 
     fn watch_death(&mut self, pid: i32) {

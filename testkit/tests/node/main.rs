@@ -10,6 +10,7 @@ mod ending;
 mod health;
 mod hostile;
 mod on_host;
+mod preflight;
 mod reload;
 mod scene;
 mod supervisor;

@@ -6,12 +6,13 @@
 //! any pod. A daemon also gets the card's own directory at `/dev/shm`, in a mount namespace of its
 //! own, which is what its clients get too.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::own_session::{environment, start};
+use super::obstacle::Obstacle;
+use super::own_session::{Ended, environment, run, searches, start};
 use super::{DaemonSettings, LaunchError, Launcher, Programs};
 use crate::census::CONTROL;
 use crate::site::DaemonSite;
@@ -26,6 +27,9 @@ pub struct HostEntry {
     pub program: PathBuf,
     /// Its first arguments.
     pub arguments: Vec<OsString>,
+    /// The first arguments with which it only looks: it takes `--mount-namespace` and, for each
+    /// program, `--search NAME=DIRECTORY:...`. It says which isn't there in a line, or fails.
+    pub look: Vec<OsString>,
     /// The host's mount namespace, usually `/proc/1/ns/mnt`.
     pub mount_namespace: PathBuf,
     /// The cgroup below which each card's daemon has its own.
@@ -103,6 +107,43 @@ impl Launcher for OnHost {
     fn front_end(&self, site: &DaemonSite, settings: &DaemonSettings) -> Command {
         self.command(site, settings, Stay::Short)
     }
+
+    fn obstacle(&self, deadline: Duration) -> Option<Obstacle> {
+        let path = joined(&std::env::var_os("PATH").unwrap_or_default());
+        let searches = searches(&self.programs, &path);
+        let mut command = Command::new(&self.entry.program);
+        command.args(&self.entry.look).arg("--mount-namespace").arg(&self.entry.mount_namespace);
+        for (program, directories) in &searches {
+            let mut search = OsString::from(format!("{program}="));
+            search.push(
+                directories
+                    .iter()
+                    .map(|it| it.as_os_str())
+                    .collect::<Vec<_>>()
+                    .join(OsStr::new(":")),
+            );
+            command.arg("--search").arg(search);
+        }
+        match run(command, deadline) {
+            Ok(Ended::With(status, said)) if status.success() => {
+                let missing = searches
+                    .into_iter()
+                    .find(|(program, _)| said.lines().any(|line| line == *program));
+                missing.map(|(program, tried)| Obstacle::NoProgram {
+                    program: program.to_owned(),
+                    tried,
+                })
+            }
+            Ok(Ended::With(status, said)) if said.is_empty() => {
+                Some(Obstacle::Place(format!("looking at the host ended with {status}")))
+            }
+            Ok(Ended::With(_, said)) => Some(Obstacle::Place(said)),
+            Ok(Ended::Killed) => {
+                Some(Obstacle::Place(format!("looking at the host took more than {deadline:?}")))
+            }
+            Err(error) => Some(Obstacle::Place(error.to_string())),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -114,6 +155,7 @@ mod tests {
         let entry = HostEntry {
             program: "/bin/entry".into(),
             arguments: vec!["host-exec".into()],
+            look: vec!["host-look".into()],
             mount_namespace: "/proc/1/ns/mnt".into(),
             cgroup: "mpshare".into(),
         };

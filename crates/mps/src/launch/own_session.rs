@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open, setsid};
 
+use super::obstacle::{Obstacle, SEARCHED, missing_program};
 use super::{DaemonSettings, LaunchError, Launcher, Programs, Users};
 use crate::census::CONTROL;
 use crate::session::wait;
@@ -60,6 +61,23 @@ impl Launcher for OwnSession {
     fn front_end(&self, site: &DaemonSite, settings: &DaemonSettings) -> Command {
         self.command(site, settings)
     }
+
+    fn obstacle(&self, _deadline: Duration) -> Option<Obstacle> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        missing_program(searches(&self.programs, &path))
+    }
+}
+
+/// Where the programs are looked for: the control program in its directory, and the server, which
+/// the daemon looks for, in `PATH` too (facts/mps.md 1.1).
+pub(super) fn searches(programs: &Programs, path: &OsStr) -> [(&'static str, Vec<PathBuf>); 2] {
+    let in_path = || std::env::split_paths(path).filter(|dir| !dir.as_os_str().is_empty());
+    let directory = programs.directory.iter().cloned();
+    SEARCHED.map(|program| {
+        let alone = program == CONTROL && programs.directory.is_some();
+        let rest = in_path().filter(|_| !alone);
+        (program, directory.clone().chain(rest).collect())
+    })
 }
 
 /// Runs the control program with `-d` and waits until it says that the daemon listens.
@@ -86,12 +104,12 @@ pub(super) fn start(
     }
 }
 
-enum Ended {
+pub(super) enum Ended {
     With(ExitStatus, String),
     Killed,
 }
 
-fn run(mut command: Command, patience: Duration) -> io::Result<Ended> {
+pub(super) fn run(mut command: Command, patience: Duration) -> io::Result<Ended> {
     // A file and not a pipe: the daemon may keep it, and then a pipe would never end, or break.
     let mut said = File::from(memfd_create("mps-launch", MemfdFlags::CLOEXEC)?);
     command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said.try_clone()?);

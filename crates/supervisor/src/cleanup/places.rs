@@ -67,9 +67,8 @@ fn on_disk(root: &MpsRoot) -> Result<BTreeSet<PathBuf>, CardError> {
 
 /// The card's directory of a process that was started below the root.
 fn directory_of(root: &MpsRoot, process: &MpsProcess) -> Option<PathBuf> {
-    let below = process.pipe.strip_prefix(root.path()).ok()?;
-    let depth = below.components().count();
-    (depth == 4 && below.ends_with("pipe")).then(|| process.pipe.parent().map(Path::to_owned))?
+    let pipe = &process.pipe;
+    root.is_pipe_of_card(pipe).then(|| pipe.parent().map(Path::to_owned))?
 }
 
 fn card_name(directory: &Path) -> Option<&str> {

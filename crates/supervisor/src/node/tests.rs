@@ -61,6 +61,7 @@ fn ports() -> Ports {
     Ports {
         inventory: Arc::new(Hanging),
         daemons: Arc::new(|_, _| unreachable!("the driver hangs before")),
+        obstacle: Arc::new(|| None),
         shared_memory: SharedMemory::Host,
         host_proc: Proc::default(),
         cgroup_proc: Proc::default(),

@@ -1,0 +1,124 @@
+//! One message that says all that this node lacks for MPS, at the start and when that changes.
+//!
+//! It is made from the report, so that it can't say anything else than condition and Events do.
+
+use std::collections::BTreeSet;
+
+use mpshare_api::status::ReasonText;
+use mpshare_api::{GpuState, NodeStatus};
+use tracing::{info, warn};
+
+/// Codes of reasons that stay until a person does something to the node.
+const LACKS: [&str; 12] = [
+    "DriverUnavailable",
+    "DriverTooOld",
+    "MigEnabled",
+    "NoMemoryIsolation",
+    "SameDirectory",
+    "ProgramMissing",
+    "HostUnreachable",
+    "ForeignDaemon",
+    "ForeignMps",
+    "CardInUse",
+    "ComputeModeDenied",
+    "GpuLost",
+];
+
+/// What was said last.
+#[derive(Debug, Default)]
+pub(crate) struct Preflight {
+    said: Option<Vec<String>>,
+}
+
+impl Preflight {
+    /// Says what is lacking, unless that was said last.
+    pub(crate) fn tell(&mut self, status: &NodeStatus) {
+        let Some(lacking) = lacking(status) else { return };
+        if self.said.as_ref() == Some(&lacking) {
+            return;
+        }
+        if lacking.is_empty() {
+            info!(cards = status.gpus.len(), "preflight: nothing that MPS needs is missing here");
+        } else {
+            warn!(problems = lacking.len(), "preflight: {}", numbered(&lacking));
+        }
+        self.said = Some(lacking);
+    }
+}
+
+/// All that is lacking; `None` while a card is on its way to where that will be known.
+fn lacking(status: &NodeStatus) -> Option<Vec<String>> {
+    let is_open =
+        |state, reason: &Option<ReasonText>| state == GpuState::Starting && reason.is_none();
+    if status.gpus.iter().any(|gpu| is_open(gpu.state, &gpu.reason)) {
+        return None;
+    }
+    let of_cards = status.gpus.iter().filter_map(|gpu| gpu.reason.as_ref());
+    let reasons = status.reasons.iter().chain(of_cards);
+    let lacking = reasons.filter(|reason| LACKS.contains(&reason.code.as_str()));
+    let mut told = BTreeSet::new();
+    // A reason of the node as a whole may be one of each card too.
+    Some(lacking.map(|it| it.message.clone()).filter(|it| told.insert(it.clone())).collect())
+}
+
+fn numbered(sentences: &[String]) -> String {
+    let numbered = (1..).zip(sentences).map(|(n, sentence)| format!("({n}) {sentence}"));
+    numbered.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use mpshare_api::SharedMemory;
+    use mpshare_api::status::FormerPods;
+    use mpshare_api::{GpuStatus, status};
+    use mpshare_core::{ComputeCapability, Gpu, Memory, MigMode, Reason};
+
+    use super::*;
+
+    fn card(state: GpuState, reason: Option<&Reason>) -> GpuStatus {
+        let gpu = Gpu {
+            uuid: "GPU-ab".parse().unwrap(),
+            index: 0,
+            minor: 0,
+            model: "Tesla T4".to_owned(),
+            memory: Memory::from_mib(15360),
+            compute_capability: ComputeCapability { major: 7, minor: 5 },
+            mig: MigMode::Enabled,
+            numa_node: None,
+        };
+        let reason = reason.map(status::ReasonText::from);
+        GpuStatus { state, reason, ..GpuStatus::starting(&gpu) }
+    }
+
+    fn node(gpus: Vec<GpuStatus>) -> NodeStatus {
+        NodeStatus {
+            version: NodeStatus::VERSION,
+            config: String::new(),
+            driver: "550.54.15".to_owned(),
+            shared_memory: SharedMemory::PerCard,
+            gpus,
+            former_pods: FormerPods::default(),
+            reasons: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn all_that_is_lacking_is_in_one_list_and_what_only_has_to_wait_is_not() {
+        let mig = Reason::MigEnabled { gpu: "GPU-ab".parse().unwrap() };
+        let wait = Reason::WaitingForClients { gpu: "GPU-cd".parse().unwrap(), clients: 1 };
+        let unknown = card(GpuState::Starting, None);
+        let cards = vec![
+            card(GpuState::Refused, Some(&mig)),
+            card(GpuState::Draining, Some(&wait)),
+            card(GpuState::Ready, None),
+        ];
+        assert_eq!(lacking(&node(cards.clone())), Some(vec![mig.to_string()]));
+        assert_eq!(lacking(&node([cards, vec![unknown]].concat())), None);
+        assert_eq!(lacking(&node(Vec::new())), Some(Vec::new()));
+    }
+
+    #[test]
+    fn every_code_that_counts_is_one_that_exists() {
+        assert!(LACKS.iter().all(|code| Reason::CODES.contains(code)));
+    }
+}
