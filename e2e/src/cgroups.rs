@@ -29,11 +29,15 @@ pub(crate) fn create(cgroup: &Path) -> Result<()> {
 
 /// Removes a cgroup and what is below it. Processes in it have ended.
 pub(crate) fn remove(cgroup: &Path) -> Result<()> {
-    for hierarchy in hierarchies() {
-        let group = hierarchy.join(cgroup);
+    for group in paths(cgroup) {
         remove_tree(&group).with_context(|| format!("can't remove `{}`", group.display()))?;
     }
     Ok(())
+}
+
+/// Where a cgroup is, or would be, in each hierarchy.
+pub(crate) fn paths(cgroup: &Path) -> Vec<PathBuf> {
+    hierarchies().into_iter().map(|hierarchy| hierarchy.join(cgroup)).collect()
 }
 
 fn hierarchies() -> Vec<PathBuf> {
@@ -45,7 +49,8 @@ fn hierarchies() -> Vec<PathBuf> {
     entries.filter(|path| !path.is_symlink() && path.join("cgroup.procs").is_file()).collect()
 }
 
-fn remove_tree(group: &Path) -> std::io::Result<()> {
+/// Removes one directory of a cgroup and what is below it; none is fine.
+pub(crate) fn remove_tree(group: &Path) -> std::io::Result<()> {
     let Ok(entries) = fs::read_dir(group) else { return Ok(()) };
     for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
         remove_tree(&entry.path())?;

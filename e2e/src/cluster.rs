@@ -157,6 +157,12 @@ impl Cluster {
         cgroups::remove(&node::cgroups_of_run())
     }
 
+    /// A program of ours, for running on a node without a container.
+    pub fn program(&self, name: &str) -> Result<String> {
+        let path = self.parts.simulator.join(name);
+        path.to_str().map(str::to_owned).context("the program's path isn't UTF-8")
+    }
+
     /// How a person reaches it.
     pub fn hint(&self) -> String {
         let kubeconfig = self.control_plane.admin_kubeconfig();

@@ -3,8 +3,7 @@
 use anyhow::{Result, bail};
 
 /// Programs beside Kubernetes' own, with the Debian packages that have them.
-const PROGRAMS: [(&str, &str); 10] = [
-    ("etcd", "etcd-server"),
+const PROGRAMS: [(&str, &str); 9] = [
     ("containerd", "containerd"),
     ("ctr", "containerd"),
     ("runc", "runc"),

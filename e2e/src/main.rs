@@ -120,6 +120,10 @@ impl Run {
                 println!("{}: FAILED: {error:#}", scenario.name);
                 cluster.collect(scenario.name)?;
                 failed.push(scenario.name);
+                if scenario.name == scenarios::INSTALL {
+                    // Everything else would only wait in vain.
+                    break;
+                }
             }
         }
         if self.keep {

@@ -93,6 +93,14 @@ pub fn await_phase(cluster: &Cluster, pod: &str, phase: &str) -> Result<()> {
     seen.with_context(|| explanation(cluster, pod))
 }
 
+/// Waits until a node allocates no more units than are held.
+pub fn await_allocatable_at_most(cluster: &Cluster, node: &str, units: u32) -> Result<()> {
+    let path = "jsonpath={.status.allocatable.nvidia\\.com/gpu}";
+    eventually(&format!("`{node}` has at most {units} units"), PATIENCE, || {
+        Ok(cluster.kubectl(&["get", "node", node, "-o", path])?.parse::<u32>()? <= units)
+    })
+}
+
 fn explanation(cluster: &Cluster, pod: &str) -> String {
     let log = cluster.kubectl(&["logs", pod]).unwrap_or_default();
     let description = cluster.kubectl(&["describe", "pod", pod]).unwrap_or_default();
@@ -103,7 +111,7 @@ fn explanation(cluster: &Cluster, pod: &str) -> String {
 
 /// Ends all pods of users and waits until they are gone.
 pub fn delete_all(cluster: &Cluster) -> Result<()> {
-    cluster.kubectl(&["delete", "pods", "--all", "-n", "default", "--wait=true", "--timeout=60s"])?;
+    cluster.kubectl(&["delete", "pods", "--all", "--grace-period=2", "--timeout=60s"])?;
     let left = cluster.kubectl(&["get", "pods", "-n", "default", "-o", "name"])?;
     ensure!(left.is_empty(), "pods stay: {left}");
     Ok(())

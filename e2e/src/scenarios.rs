@@ -1,6 +1,11 @@
 //! What is to be seen on a real Kubernetes. Each scenario leaves the cluster as it found it: our
 //! product installed, nodes on `mps-2x`, no pod of a user.
 
+mod clients;
+mod lifecycle;
+mod refusals;
+mod restarts;
+mod tenants;
 mod tke;
 
 use std::time::Duration;
@@ -21,12 +26,27 @@ pub struct Scenario {
     pub run: fn(&mut Cluster) -> Result<()>,
 }
 
+/// The scenario that all others build on.
+pub const INSTALL: &str = "install";
+
 /// All scenarios, in the order in which they are run.
 pub const ALL: &[Scenario] = &[
-    Scenario { name: "install", run: tke::install },
+    Scenario { name: INSTALL, run: tke::install },
     Scenario { name: "tke-labels", run: tke::labels },
     Scenario { name: "tke-checks", run: tke::checks },
     Scenario { name: "tke-examples", run: tke::examples },
+    Scenario { name: "label-with-live-shares", run: clients::label_with_live_shares },
+    Scenario { name: "broken-config", run: clients::broken_config },
+    Scenario { name: "twenty-clients-survive", run: clients::survive },
+    Scenario { name: "tenants-of-all-kinds", run: tenants::of_all_kinds },
+    Scenario { name: "second-user-on-535", run: tenants::second_user_on_an_old_driver },
+    Scenario { name: "shares-across-restarts", run: restarts::shares },
+    Scenario { name: "refused-cards", run: refusals::cards },
+    Scenario { name: "qgpu-node", run: refusals::qgpu },
+    Scenario { name: "foreign-daemon", run: refusals::foreign_daemon },
+    Scenario { name: "nvidia-values", run: lifecycle::nvidia_values },
+    Scenario { name: "uninstall-with-clients", run: lifecycle::uninstall_with_clients },
+    Scenario { name: "uninstall", run: lifecycle::uninstall },
 ];
 
 /// The chart as a release, for `helm install` and `helm upgrade`.
@@ -41,6 +61,8 @@ pub const NEXT_IMAGE: &str = "docker.io/library/mpshare:next";
 pub const ONE_CARD: &str = "gpu-a";
 /// The node with two cards.
 pub const TWO_CARDS: &str = "gpu-b";
+/// The node with an old driver, a card with MIG on and one from before Volta beside a good one.
+pub const ODD_CARDS: &str = "gpu-c";
 
 /// The nodes of the cluster.
 pub fn nodes() -> Vec<NodeSpec> {
@@ -52,6 +74,7 @@ pub fn nodes() -> Vec<NodeSpec> {
     vec![
         node(ONE_CARD, "555.42.06", &[Model::V100]),
         node(TWO_CARDS, "555.42.06", &[Model::T4, Model::T4]),
+        node(ODD_CARDS, "535.161.08", &[Model::T4, Model::A100Mig, Model::P4]),
     ]
 }
 

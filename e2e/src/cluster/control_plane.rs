@@ -71,7 +71,7 @@ impl ControlPlane {
 
     fn start_etcd(&mut self) -> Result<()> {
         let data = self.dir.join("etcd");
-        let mut command = self.host.command("etcd");
+        let mut command = self.host.command(self.programs.join("etcd"));
         command
             .arg("--data-dir")
             .arg(data)

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -71,6 +72,25 @@ impl Node {
     /// Its machine.
     pub fn host(&self) -> &Host {
         &self.host
+    }
+
+    /// Where cgroups of this node's MPS daemons are, while there are any.
+    pub fn daemon_cgroups(&self) -> Vec<PathBuf> {
+        let groups = self.spec.cards.iter().map(|card| {
+            let short: String = card.uuid.chars().take(12).collect();
+            Path::new("mpshare").join(short)
+        });
+        groups.flat_map(|group| cgroups::paths(&group)).collect()
+    }
+
+    /// Starts a program of the node itself, in no pod.
+    pub fn start_program(&mut self, name: &str, command: &mut Command) -> Result<()> {
+        self.host.start(name, command)
+    }
+
+    /// Ends a program that [`Self::start_program`] started.
+    pub fn end_program(&mut self, name: &str) -> Result<()> {
+        self.host.end(name, Signal::KILL)
     }
 
     /// What its simulated driver knows now. Asked on the node: only there dead processes are seen
@@ -176,6 +196,9 @@ impl Node {
     /// Ends everything on it.
     pub(super) fn stop(&mut self) -> Result<()> {
         self.host.power_off();
+        for group in self.daemon_cgroups() {
+            cgroups::remove_tree(&group)?;
+        }
         cgroups::remove(&cgroup(&self.spec))
     }
 }

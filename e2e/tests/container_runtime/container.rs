@@ -1,6 +1,7 @@
 //! A container's specification, as containerd writes it for a pod.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -36,8 +37,10 @@ impl Container {
         self
     }
 
-    pub(crate) fn mount(mut self, mount: Value) -> Self {
-        self.mounts.push(mount);
+    pub(crate) fn bind(mut self, source: &Path, destination: &str) -> Self {
+        self.mounts.push(json!({
+            "type": "bind", "source": source, "destination": destination, "options": ["bind"],
+        }));
         self
     }
 

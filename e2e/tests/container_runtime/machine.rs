@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use mpshare_e2e::driver_root::{self, Model};
 use mpshare_e2e::image::{catalogue, pack};
 use mpshare_sim_runtime::Config;
-use mpshare_sim_state::{Driver, SimGpu, SimState, Store};
+use mpshare_sim_state::shm::SHM_ENV;
+use mpshare_sim_state::{Driver, SIM_DIR_ENV, SimGpu, SimState, Store};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -127,6 +128,57 @@ impl Drop for Machine {
             let mut delete = Command::new("runc");
             delete.arg("--root").arg(&root).args(["delete", "--force"]).arg(container.file_name());
             drop(delete.output());
+        }
+    }
+}
+
+/// A control daemon on the machine; it ends with this value, and its servers with it.
+pub(crate) struct Mps {
+    daemon: Child,
+    pipes: PathBuf,
+    segments: PathBuf,
+}
+
+impl Mps {
+    /// Starts it on one card.
+    pub(crate) fn start(machine: &Machine, uuid: &str) -> Self {
+        let dir = machine.dir.path();
+        let (pipes, segments) = (dir.join("pipe"), dir.join("shm"));
+        for directory in [&pipes, &segments] {
+            fs::create_dir(directory).unwrap();
+        }
+        // It looks for its servers in `PATH`.
+        let programs = dir.join("driver/usr/bin");
+        let daemon = Command::new(programs.join("nvidia-cuda-mps-control"))
+            .arg("-f")
+            .env("PATH", programs)
+            .env("CUDA_MPS_PIPE_DIRECTORY", &pipes)
+            .env("CUDA_MPS_LOG_DIRECTORY", &pipes)
+            .env("CUDA_VISIBLE_DEVICES", uuid)
+            .env(SIM_DIR_ENV, dir.join("state"))
+            .env(SHM_ENV, &segments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        eventually("the daemon answers", || pipes.join("control").exists());
+        Self { daemon, pipes, segments }
+    }
+
+    /// What a device plugin adds to a container.
+    pub(crate) fn share(&self, container: Container) -> Container {
+        container
+            .env("CUDA_MPS_PIPE_DIRECTORY", "/mps/pipe")
+            .bind(&self.pipes, "/mps/pipe")
+            .bind(&self.segments, "/dev/shm")
+    }
+}
+
+impl Drop for Mps {
+    fn drop(&mut self) {
+        let daemon = rustix::process::Pid::from_child(&self.daemon);
+        if rustix::process::kill_process(daemon, rustix::process::Signal::TERM).is_ok() {
+            drop(self.daemon.wait());
         }
     }
 }

@@ -11,9 +11,11 @@
 mod container;
 mod machine;
 
+use std::path::Path;
+
 use container::Container;
-use machine::{eventually, on_machine};
-use serde_json::json;
+use machine::{Mps, eventually, on_machine};
+use mpshare_sim_state::ProcessKind;
 
 #[test]
 fn a_container_sees_exactly_the_card_that_its_variable_names() {
@@ -113,12 +115,9 @@ fn a_mount_below_the_devices_directory_names_a_card() {
     on_machine(|machine| {
         let second = machine.cards[1].uuid.clone();
         let directory = "/var/run/nvidia-container-devices";
-        let container = Container::new().env("NVIDIA_VISIBLE_DEVICES", directory).mount(json!({
-            "type": "bind",
-            "source": "/dev/null",
-            "destination": format!("{directory}/{second}"),
-            "options": ["bind"],
-        }));
+        let container = Container::new()
+            .env("NVIDIA_VISIBLE_DEVICES", directory)
+            .bind(Path::new("/dev/null"), &format!("{directory}/{second}"));
         let said = machine.run(&container, &["nvidia-smi", "-L"]);
         assert_eq!(said.out, format!("GPU 0: Tesla V100-SXM2-32GB (UUID: {second})\n"), "{said:?}");
     });
@@ -147,6 +146,28 @@ fn a_user_without_rights_on_a_read_only_root_uses_its_card() {
         let said = machine.run(&container, &["cuda-sample", "--alloc", "100Mi"]);
         assert_eq!(said.code, Some(0), "{said:?}");
         assert!(said.out.contains(&machine.cards[0].uuid), "{said:?}");
+    });
+}
+
+#[test]
+fn a_client_in_a_container_is_known_by_its_pid_on_the_host_and_holds_its_limit() {
+    on_machine(|machine| {
+        let second = machine.cards[1].uuid.clone();
+        let mps = Mps::start(machine, &second);
+        let container = Container::new()
+            .env("NVIDIA_VISIBLE_DEVICES", &second)
+            .env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=1G")
+            .env("CUDA_VISIBLE_DEVICES", "0");
+        let container = mps.share(container);
+        let running = machine.start(&container, &["cuda-sample", "--hold", "forever"]);
+        let client = || {
+            let processes = machine.store.read().unwrap().processes;
+            processes.into_iter().find(|process| process.id.pid == running.pid())
+        };
+        eventually("the client is on its card", || client().is_some());
+        let client = client().unwrap();
+        assert!(matches!(client.kind, ProcessKind::MpsClient { .. }), "{client:?}");
+        assert_eq!((client.gpu, client.limit_mib), (second, Some(1024)));
     });
 }
 

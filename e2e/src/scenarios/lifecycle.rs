@@ -1,0 +1,110 @@
+//! Install, uninstall, and what stays.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use mpshare_sim_state::{ComputeMode, ProcessKind};
+
+use super::{ONE_CARD, RELEASE, TWO_CARDS, await_units, choose};
+use crate::clients::{clients, ensure_same};
+use crate::cluster::{Cluster, Node};
+use crate::pods::{self, Pod};
+use crate::wait::eventually;
+
+/// NVIDIA's documented way to install, with its documented config, in its namespace; only the
+/// chart and the image are ours.
+pub(super) fn nvidia_values(cluster: &mut Cluster) -> Result<()> {
+    cluster.shell("helm uninstall mpshare --namespace kube-system --wait")?;
+    cluster.kubectl(&["label", "node", ONE_CARD, "nvidia.com/device-plugin.config-"])?;
+    cluster.kubectl(&["label", "node", ONE_CARD, "nvidia.com/gpu.present=true"])?;
+    let file = cluster.dir().join("dp-mps-10.yaml");
+    fs::write(
+        &file,
+        "version: v1\nsharing:\n  mps:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 10\n",
+    )?;
+    let set = format!("--set-file config.map.config0={}", file.display());
+    cluster.shell(&format!(
+        "helm upgrade -i nvdp deploy/helm/mpshare --namespace nvidia-device-plugin --create-namespace \
+         --set config.default=config0 {set} --set gfd.enabled=true \
+         --set image.repository=docker.io/library/mpshare --set image.tag=dev \
+         --set nvidiaDriverRoot=/run/nvidia/driver"
+    ))?;
+    await_units(cluster, ONE_CARD, 10)?;
+    Pod::new("a-tenth", ONE_CARD, &["--alloc", "2Gi", "--hold", "forever"]).start(cluster)?;
+    pods::delete_all(cluster)?;
+    cluster.shell("helm uninstall nvdp --namespace nvidia-device-plugin --wait")?;
+    cluster.kubectl(&["label", "node", ONE_CARD, "nvidia.com/gpu.present-"])?;
+    install_again(cluster)
+}
+
+/// Uninstalled under a running client: that one lives on, its card's daemon too. The other nodes are
+/// as before the install. When the client has ended, `mpshare node cleanup` finishes.
+pub(super) fn uninstall_with_clients(cluster: &mut Cluster) -> Result<()> {
+    Pod::new("stays", ONE_CARD, &["--alloc", "2Gi", "--hold", "forever"]).start(cluster)?;
+    let before = clients(cluster)?;
+    cluster.shell("helm uninstall mpshare --namespace kube-system --wait")?;
+    ensure_same(cluster, &before, "uninstall")?;
+    ensure_clean(cluster.node(TWO_CARDS)?)?;
+    let state = cluster.node(ONE_CARD)?.driver_state()?;
+    ensure!(
+        state.processes.iter().any(|process| process.kind == ProcessKind::MpsServer),
+        "the client's server has ended"
+    );
+    // The device is gone from the node, the pod isn't.
+    pods::delete_all(cluster)?;
+    let said = clean_up(cluster, ONE_CARD)?;
+    println!("    cleanup: {}", said.trim().replace('\n', "\n             "));
+    ensure_clean(cluster.node(ONE_CARD)?)?;
+    install_again(cluster)
+}
+
+/// Without clients nothing is left.
+pub(super) fn uninstall(cluster: &mut Cluster) -> Result<()> {
+    pods::delete_all(cluster)?;
+    cluster.shell("helm uninstall mpshare --namespace kube-system --wait")?;
+    for node in &cluster.nodes {
+        ensure_clean(node)?;
+    }
+    let ours = cluster.shell(
+        "kubectl get all,cm,sa,role,rolebinding,clusterrole,clusterrolebinding -A -o name | grep -i -E 'mpshare|nvidia' || true",
+    )?;
+    ensure!(ours.is_empty(), "objects stay: {ours}");
+    install_again(cluster)
+}
+
+/// What an administrator runs on a node; here the image's program runs there without a container.
+fn clean_up(cluster: &mut Cluster, node: &str) -> Result<String> {
+    let program = cluster.program("mpshare")?;
+    let node = cluster.node(node)?;
+    let arguments = ["node", "cleanup", "--launch", "host", "--driver-root", "/run/nvidia/driver"];
+    node.host().run(&program, &arguments)
+}
+
+/// No daemon, no server, compute modes as they were, no file, no cgroup.
+fn ensure_clean(node: &Node) -> Result<()> {
+    let name = node.name();
+    eventually(&format!("`{name}` is as before the install"), Duration::from_secs(30), || {
+        let state = node.driver_state()?;
+        ensure!(state.processes.is_empty(), "`{name}` has processes: {:?}", state.processes);
+        for gpu in &state.gpus {
+            ensure!(gpu.compute_mode == ComputeMode::Default, "`{}` is exclusive", gpu.uuid);
+        }
+        let running = node.host().run("ps", &["-eo", "args="])?;
+        ensure!(!running.contains("nvidia-cuda-mps"), "`{name}` has a daemon: {running}");
+        let left = fs::read_dir(node.host().path("/run/nvidia/mps")).into_iter().flatten();
+        let left: Vec<_> = left.flatten().map(|entry| entry.file_name()).collect();
+        ensure!(left.is_empty(), "`{name}` has files: {left:?}");
+        for cgroup in node.daemon_cgroups() {
+            ensure!(!cgroup.exists(), "`{}` stays", cgroup.display());
+        }
+        Ok(true)
+    })
+}
+
+fn install_again(cluster: &mut Cluster) -> Result<()> {
+    cluster.shell(&format!("helm install {RELEASE}"))?;
+    choose(cluster, ONE_CARD, "mps-2x")?;
+    await_units(cluster, ONE_CARD, 2)?;
+    await_units(cluster, TWO_CARDS, 4)
+}

@@ -1,0 +1,88 @@
+//! Nodes and cards that can't be shared by MPS: refused with the reason, and the rest works.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+
+use super::{ODD_CARDS, ONE_CARD, await_units, choose};
+use crate::cluster::Cluster;
+use crate::pods::{self, Pod};
+use crate::wait::eventually;
+
+/// A card with MIG on and one from before Volta, beside a good one: the condition, Events and the
+/// log name both, the good one is offered.
+pub(super) fn cards(cluster: &mut Cluster) -> Result<()> {
+    choose(cluster, ODD_CARDS, "mps-4x")?;
+    await_units(cluster, ODD_CARDS, 4)?;
+    for reason in ["MigEnabled", "NoMemoryIsolation"] {
+        await_told(cluster, ODD_CARDS, reason)?;
+    }
+    Pod::new("on-the-good-card", ODD_CARDS, &["--alloc", "1Gi", "--hold", "forever"])
+        .start(cluster)?;
+    pods::delete_all(cluster)
+}
+
+/// A node that Tencent's qGPU has taken: it can't be shared by MPS as well.
+pub(super) fn qgpu(cluster: &mut Cluster) -> Result<()> {
+    let patch = |value: serde_json::Value| {
+        let patch = json!({"status": {"capacity": {"tke.cloud.tencent.com/qgpu-core": value}}});
+        cluster.kubectl(&[
+            "patch", "node", ONE_CARD, "--subresource=status", "-p", &patch.to_string(),
+        ])
+    };
+    patch(json!("100"))?;
+    choose(cluster, ONE_CARD, "mps-4x")?;
+    await_condition(cluster, ONE_CARD, "QgpuPresent")?;
+    await_units(cluster, ONE_CARD, 2)?;
+    patch(serde_json::Value::Null)?;
+    await_units(cluster, ONE_CARD, 4)?;
+    choose(cluster, ONE_CARD, "mps-2x")?;
+    await_units(cluster, ONE_CARD, 2)
+}
+
+/// A daemon that somebody started by hand: it is named, and ours stay as they are.
+pub(super) fn foreign_daemon(cluster: &mut Cluster) -> Result<()> {
+    let node = cluster.node(ONE_CARD)?;
+    let mut command = node.host().command("env");
+    command.args([
+        "CUDA_MPS_PIPE_DIRECTORY=/run/foreign-mps",
+        "CUDA_MPS_LOG_DIRECTORY=/run/foreign-mps",
+        "LD_LIBRARY_PATH=/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
+        "sh",
+        "-c",
+        "mkdir -p /run/foreign-mps && exec /run/nvidia/driver/usr/bin/nvidia-cuda-mps-control -f",
+    ]);
+    node.start_program("foreign", &mut command)?;
+    let log = ["logs", "-n", "kube-system", "-l", "qcloud-app=nvidia-mps-control-daemon", "--tail=500"];
+    eventually("the foreign daemon is named", Duration::from_mins(1), || {
+        Ok(cluster.kubectl(&log)?.contains("/run/foreign-mps"))
+    })?;
+    await_told(cluster, ONE_CARD, "ForeignDaemon")?;
+    await_units(cluster, ONE_CARD, 2)?;
+    cluster.node(ONE_CARD)?.end_program("foreign")
+}
+
+/// Condition, Event and log all have the reason.
+fn await_told(cluster: &Cluster, node: &str, reason: &str) -> Result<()> {
+    await_condition(cluster, node, reason)?;
+    eventually(&format!("an Event says {reason}"), Duration::from_secs(30), || {
+        Ok(cluster.kubectl(&["get", "events", "-A"])?.contains(reason))
+    })?;
+    let pod = cluster.shell(&format!(
+        "kubectl get pod -n kube-system -l qcloud-app=nvidia-mps-control-daemon --field-selector spec.nodeName={node} -o name"
+    ))?;
+    let log = cluster.kubectl(&["logs", "-n", "kube-system", pod.trim(), "--tail=500"])?;
+    ensure!(log.contains(reason), "the supervisor's log doesn't say {reason}");
+    Ok(())
+}
+
+fn await_condition(cluster: &Cluster, node: &str, reason: &str) -> Result<()> {
+    let condition = "jsonpath={.status.conditions[?(@.type==\"MPSShareReady\")]}";
+    let mut last = String::new();
+    eventually(&format!("the condition of `{node}` says {reason}"), Duration::from_secs(30), || {
+        last = cluster.kubectl(&["get", "node", node, "-o", condition])?;
+        Ok(last.contains(reason))
+    })
+    .with_context(|| format!("it says {last}"))
+}
