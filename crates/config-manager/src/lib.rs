@@ -11,6 +11,7 @@
 //! | `view` | all that is known now, and the decision about it (pure) |
 //! | `condition` | decision x status -> the node condition (pure) |
 //! | `announcement` | what changed since last time -> Events (pure) |
+//! | `node_resources` | whether another system manages the node's cards |
 //! | `sources` | what is known now, as one stream of facts |
 //! | `publish` | condition and Events -> API |
 //! | `reconcile` | the loop |
@@ -19,6 +20,7 @@ mod announcement;
 mod backoff;
 pub mod choice;
 mod condition;
+mod node_resources;
 mod options;
 mod publish;
 mod reconcile;

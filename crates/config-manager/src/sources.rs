@@ -21,6 +21,7 @@ use mpshare_telemetry::sentence;
 use mpshare_watch::{Directory, IfMissing, WatchMask};
 
 use crate::backoff::Doubling;
+use crate::node_resources::NodeResources;
 use crate::options::{ConfigSource, Options};
 use crate::view::{Fact, NodeFacts};
 
@@ -46,16 +47,23 @@ pub(crate) fn facts(
     select_all([node(client, &options.node), configs, files(options.root.clone())])
 }
 
-/// The Node's metadata; its status, which is large and changes often, isn't asked for.
+/// The Node, seen by its metadata; each change of it has its resources read, the rest of its
+/// status, which is large, isn't kept.
 fn node(client: &Client, name: &str) -> BoxStream<'static, Fact> {
     let api = Api::<PartialObjectMeta<Node>>::all(client.clone());
-    let facts = |node: Option<PartialObjectMeta<Node>>| {
-        Fact::Node(node.map(|node| NodeFacts {
-            uid: node.metadata.uid.unwrap_or_default(),
-            labels: node.metadata.labels.unwrap_or_default(),
-        }))
+    let resources = NodeResources::new(client.clone(), name.to_owned());
+    let facts = move |node: Option<PartialObjectMeta<Node>>| {
+        let resources = resources.clone();
+        async move {
+            let Some(node) = node else { return Fact::Node(None) };
+            Fact::Node(Some(NodeFacts {
+                uid: node.metadata.uid.unwrap_or_default(),
+                labels: node.metadata.labels.unwrap_or_default(),
+                qgpu: resources.of_qgpu().await,
+            }))
+        }
     };
-    patient("Node", watch_object(api, name)).map(facts).boxed()
+    patient("Node", watch_object(api, name)).then(facts).boxed()
 }
 
 fn config_map(client: &Client, namespace: &str, name: &str) -> BoxStream<'static, Fact> {

@@ -30,6 +30,8 @@ pub(crate) enum Fact {
 pub(crate) struct NodeFacts {
     pub(crate) uid: String,
     pub(crate) labels: BTreeMap<String, String>,
+    /// A resource of the node that qGPU manages, if it has one.
+    pub(crate) qgpu: Option<String>,
 }
 
 /// What is known of the configs.
@@ -87,7 +89,7 @@ impl View {
         if !self.has_read_files {
             return None;
         }
-        let labels = &self.node.as_ref()?.labels;
+        let NodeFacts { labels, qgpu, .. } = self.node.as_ref()?;
         let none = BTreeMap::new();
         let configs = match &self.configs {
             Configs::Unread => return None,
@@ -97,7 +99,8 @@ impl View {
         let defaults =
             Defaults { config: options.default_config.as_deref(), fallbacks: &options.fallbacks };
         let choice = choose(labels, configs, defaults);
-        Some(choice.map_err(|reason| self.source_missing(reason, options)).and_then(validate))
+        let config = choice.map_err(|reason| self.source_missing(reason, options));
+        Some(config.and_then(validate).and_then(|config| beside_qgpu(config, qgpu.as_ref())))
     }
 
     /// Where there are no configs at all, that is what to tell.
@@ -109,6 +112,18 @@ impl View {
             return Reason::ConfigSourceMissing { source_of_configs };
         }
         reason
+    }
+}
+
+/// qGPU and MPS both manage the cards of a node (TKE document, Q3). Whole cards are left to whom they
+/// belong by their resource.
+fn beside_qgpu(config: Config, qgpu: Option<&String>) -> Result<Config, Reason> {
+    let shares = config.accepted.node.sharing.iter().any(|shared| shared.replicas > 1);
+    match qgpu.filter(|_| shares) {
+        Some(resource) => {
+            Err(Reason::QgpuPresent { name: config.chosen.name, resource: resource.clone() })
+        }
+        None => Ok(config),
     }
 }
 
@@ -144,6 +159,7 @@ mod tests {
         Fact::Node(Some(NodeFacts {
             uid: "u".to_owned(),
             labels: BTreeMap::from([(CONFIG_LABEL.to_owned(), config.to_owned())]),
+            qgpu: None,
         }))
     }
 
@@ -181,6 +197,28 @@ mod tests {
             reason.to_string(),
             "config `a` can't be used, the last good one stays in force: line 2, column 1: \
              unknown key `mps` at the top level; hint: `mps` belongs below `sharing`"
+        );
+    }
+
+    #[test]
+    fn a_node_of_qgpu_gets_whole_cards_and_no_shares() {
+        let decided = |replicas: u32| {
+            let mut view = View::default();
+            let Fact::Node(Some(facts)) = node("a") else { unreachable!() };
+            let qgpu = Some("tke.cloud.tencent.com/qgpu-core".to_owned());
+            view.apply(Fact::Node(Some(NodeFacts { qgpu, ..facts })));
+            view.apply(configs(&format!(
+                "sharing: {{mps: {{resources: [{{name: nvidia.com/gpu, replicas: {replicas}}}]}}}}"
+            )));
+            view.apply(no_files());
+            view.decide(&options()).unwrap()
+        };
+        assert!(decided(1).is_ok());
+        assert_eq!(
+            decided(2).unwrap_err().to_string(),
+            "config `a` isn't put in force: qGPU manages the GPUs of this node (it has \
+             `tke.cloud.tencent.com/qgpu-core`), which excludes MPS; hint: take qGPU off the node, \
+             or choose a config without `sharing`"
         );
     }
 

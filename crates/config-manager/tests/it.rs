@@ -442,3 +442,17 @@ async fn a_mounted_directory_is_followed_through_its_swaps() {
     rig.kube.patch_node_label(NODE, LABEL, "b").await.unwrap();
     assert_eq!(rig.until_in_force("b").await.text, replicas(8));
 }
+
+#[tokio::test]
+async fn a_node_of_qgpu_keeps_its_config_until_qgpu_is_gone() {
+    let rig = Rig::on("mps-1x").await;
+    rig.until_in_force("mps-1x").await;
+    let key = "tke.cloud.tencent.com/qgpu-core";
+    rig.kube.patch_status("nodes", "", NODE, json!({"capacity": {key: "200"}})).await.unwrap();
+    rig.kube.patch_node_label(NODE, LABEL, "mps-2x").await.unwrap();
+    rig.until_condition("False", "QgpuPresent").await;
+    assert_eq!(rig.in_force().unwrap().name, "mps-1x");
+    assert_eq!(rig.events("QgpuPresent").len(), 1);
+    rig.kube.patch_status("nodes", "", NODE, json!({"capacity": {key: "0"}})).await.unwrap();
+    rig.until_in_force("mps-2x").await;
+}
