@@ -1,7 +1,7 @@
 //! A machine with two cards, the simulated driver and the container runtime, in a directory.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -159,6 +159,7 @@ impl Mps {
             .env(SHM_ENV, &segments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            .stderr(Stdio::null())
             .spawn()
             .unwrap();
         eventually("the daemon answers", || pipes.join("control").exists());
@@ -176,10 +177,15 @@ impl Mps {
 
 impl Drop for Mps {
     fn drop(&mut self) {
-        let daemon = rustix::process::Pid::from_child(&self.daemon);
-        if rustix::process::kill_process(daemon, rustix::process::Signal::TERM).is_ok() {
-            drop(self.daemon.wait());
-        }
+        // A signal to the daemon would leave the server behind.
+        let mut front_end = Command::new(binaries().join("nvidia-cuda-mps-control"))
+            .env("CUDA_MPS_PIPE_DIRECTORY", &self.pipes)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(writeln!(front_end.stdin.take().unwrap(), "quit -t 5"));
+        drop(front_end.wait());
+        drop(self.daemon.wait());
     }
 }
 
