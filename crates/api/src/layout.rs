@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `config.yaml` | config-manager |
 //! | `status.json`, `compute-modes.json`, `supervisor.lock` | supervisor |
-//! | `allocations.json`, `device-plugin.lock` | device plugin |
+//! | `allocations.json`, `device-plugin.json`, `device-plugin.lock` | device plugin |
 //! | `<resource>/<gpu>/{pipe,log,shm}` | supervisor, and NVIDIA's daemon that it starts there |
 
 use std::path::{Path, PathBuf};
@@ -45,6 +45,11 @@ impl MpsRoot {
     /// What each device id stands for, see [`crate::Allocations`].
     pub fn allocations(&self) -> PathBuf {
         self.0.join("allocations.json")
+    }
+
+    /// What keeps the device plugin from serving, see [`crate::PluginStatus`].
+    pub fn plugin_status(&self) -> PathBuf {
+        self.0.join("device-plugin.json")
     }
 
     /// Held by the one supervisor of the node for as long as it runs.

@@ -11,6 +11,7 @@ pub mod config;
 pub mod document;
 pub mod layout;
 pub mod names;
+pub mod plugin_status;
 pub mod status;
 
 pub use allocations::{AllocationRecord, Allocations};
@@ -19,4 +20,5 @@ pub use document::{
     DocumentError, FileStamp, Versioned, read_document, read_file, read_versioned, write_document,
 };
 pub use layout::{GpuPaths, MpsRoot};
+pub use plugin_status::PluginStatus;
 pub use status::{GpuState, GpuStatus, NodeStatus, SharedMemory};

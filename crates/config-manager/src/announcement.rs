@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use mpshare_api::status::ReasonText;
 use mpshare_api::{GpuState, GpuStatus, NodeStatus};
 use mpshare_core::Reason;
 
@@ -28,6 +29,7 @@ pub(crate) enum Severity {
 pub(crate) struct Announcer {
     refused: Option<Reason>,
     gpus: Option<BTreeMap<String, Said>>,
+    plugin: Vec<ReasonText>,
 }
 
 /// Amounts in a reason change often and make no new Event; its code does.
@@ -64,6 +66,18 @@ impl Announcer {
             reason: reason.code().to_owned(),
             message: reason.to_string(),
         })
+    }
+
+    /// What keeps the device plugin from serving and didn't last time.
+    pub(crate) fn plugin(&mut self, reasons: &[ReasonText]) -> Vec<Announcement> {
+        let before = std::mem::replace(&mut self.plugin, reasons.to_vec());
+        let news = reasons.iter().filter(|reason| !before.contains(reason));
+        let announce = |reason: &ReasonText| Announcement {
+            severity: Severity::Warning,
+            reason: reason.code.clone(),
+            message: reason.message.clone(),
+        };
+        news.map(announce).collect()
     }
 
     /// Cards whose state is another than last time. What was so before our start is no news,

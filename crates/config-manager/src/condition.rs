@@ -38,14 +38,17 @@ impl ConditionState {
 }
 
 /// What the condition has to say about the decision, the config in force and the supervisor's
-/// report. `status_path` is where that report should be.
+/// report. `plugin` is what keeps the device plugin from serving, `status_path` where the supervisor's
+/// report should be.
 pub(crate) fn condition(
     refused: Option<&Reason>,
     in_force: Option<&Config>,
     status: Option<&NodeStatus>,
+    plugin: &[ReasonText],
     status_path: &str,
 ) -> Condition {
     let mut pending: Vec<ReasonText> = refused.map(ReasonText::from).into_iter().collect();
+    pending.extend(plugin.iter().cloned());
     let Some(status) = status else {
         let missing = Reason::StatusMissing { path: status_path.to_owned() };
         let state =

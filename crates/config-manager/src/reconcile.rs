@@ -116,6 +116,9 @@ impl Reconciler {
                 self.announce(announcement);
             }
         }
+        for announcement in self.announcer.plugin(&self.view.plugin) {
+            self.announce(announcement);
+        }
         self.publish(refused.as_ref());
         !matches!(refused, Some(Reason::ConfigNotWritten { .. }))
     }
@@ -150,6 +153,7 @@ impl Reconciler {
                 refused,
                 self.view.in_force.as_ref(),
                 self.view.status.as_ref(),
+                &self.view.plugin,
                 &status_path.display().to_string(),
             ),
         };

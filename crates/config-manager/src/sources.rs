@@ -16,7 +16,9 @@ use kube::runtime::utils::ResetTimerBackoff;
 use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client};
 use mpshare_api::config::MAX_BYTES;
-use mpshare_api::{ChosenConfig, MpsRoot, NodeStatus, Versioned, read_file, read_versioned};
+use mpshare_api::{
+    ChosenConfig, MpsRoot, NodeStatus, PluginStatus, Versioned, read_file, read_versioned,
+};
 use mpshare_telemetry::sentence;
 use mpshare_watch::{Directory, IfMissing, WatchMask};
 
@@ -158,10 +160,13 @@ fn read_text(path: &Path) -> io::Result<String> {
 
 /// The supervisor's report, and what stands in `config.yaml`.
 fn files(root: MpsRoot) -> BoxStream<'static, Fact> {
-    let concerns = |name: &OsStr| name == "status.json" || name == "config.yaml";
+    let concerns = |name: &OsStr| {
+        ["status.json", "device-plugin.json", "config.yaml"].iter().any(|file| name == *file)
+    };
     let changes = changes(root.path().to_owned(), concerns);
     let read = move |()| Fact::Files {
         status: read_tolerantly::<NodeStatus>(&root.status()),
+        plugin: read_tolerantly::<PluginStatus>(&root.plugin_status()),
         config: read_tolerantly::<ChosenConfig>(&root.config()),
     };
     changes.map(read).boxed()

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use mpshare_api::config::{self, AcceptedConfig};
-use mpshare_api::{ChosenConfig, NodeStatus};
+use mpshare_api::status::ReasonText;
+use mpshare_api::{ChosenConfig, NodeStatus, PluginStatus};
 use mpshare_core::Reason;
 
 use crate::choice::{Choice, Defaults, choose};
@@ -20,6 +21,8 @@ pub(crate) enum Fact {
     Files {
         /// The supervisor's report.
         status: Option<NodeStatus>,
+        /// The device plugin's report; it is there only when something is wrong.
+        plugin: Option<PluginStatus>,
         /// What `config.yaml` holds.
         config: Option<ChosenConfig>,
     },
@@ -49,6 +52,8 @@ pub(crate) struct View {
     pub(crate) node: Option<NodeFacts>,
     configs: Configs,
     pub(crate) status: Option<NodeStatus>,
+    /// What keeps the device plugin from serving.
+    pub(crate) plugin: Vec<ReasonText>,
     /// What `config.yaml` holds, as far as it can be used.
     pub(crate) in_force: Option<Config>,
     has_read_files: bool,
@@ -76,8 +81,9 @@ impl View {
             Fact::Configs(configs) => {
                 self.configs = configs.map_or(Configs::Missing, Configs::Available);
             }
-            Fact::Files { status, config } => {
+            Fact::Files { status, plugin, config } => {
                 self.status = status;
+                self.plugin = plugin.map(|plugin| plugin.reasons).unwrap_or_default();
                 self.in_force = config.and_then(Config::read_back);
                 self.has_read_files = true;
             }
@@ -164,7 +170,7 @@ mod tests {
     }
 
     fn no_files() -> Fact {
-        Fact::Files { status: None, config: None }
+        Fact::Files { status: None, plugin: None, config: None }
     }
 
     fn configs(text: &str) -> Fact {

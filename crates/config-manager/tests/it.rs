@@ -172,7 +172,7 @@ use std::time::{Duration, Instant};
 
 use harness::{LABEL, NODE, Rig, mount, node, replicas, until};
 use mpshare_api::status::ReasonText;
-use mpshare_api::{GpuState, GpuStatus, NodeStatus};
+use mpshare_api::{GpuState, GpuStatus, NodeStatus, PluginStatus, write_document};
 use mpshare_config_manager::{ConfigSource, Fallback};
 use mpshare_testkit::fakekube::{Effect, Matching, Times, WatchEnd};
 use serde_json::json;
@@ -455,4 +455,19 @@ async fn a_node_of_qgpu_keeps_its_config_until_qgpu_is_gone() {
     assert_eq!(rig.events("QgpuPresent").len(), 1);
     rig.kube.patch_status("nodes", "", NODE, json!({"capacity": {key: "0"}})).await.unwrap();
     rig.until_in_force("mps-2x").await;
+}
+
+#[tokio::test]
+async fn what_keeps_the_device_plugin_from_serving_is_told_in_condition_and_event() {
+    let rig = Rig::on("mps-2x").await;
+    rig.until_in_force("mps-2x").await;
+    let reason =
+        ReasonText { code: "AnotherPlugin".to_owned(), message: "another one is here".to_owned() };
+    let status = PluginStatus { version: PluginStatus::VERSION, reasons: vec![reason] };
+    write_document(&rig.root.plugin_status(), &status).unwrap();
+    let condition = rig.until_condition("False", "AnotherPlugin").await;
+    assert!(condition["message"].as_str().unwrap().starts_with("another one is here"));
+    until("the Event", || (!rig.events("AnotherPlugin").is_empty()).then_some(())).await;
+    fs::remove_file(rig.root.plugin_status()).unwrap();
+    rig.until_condition("Unknown", "StatusMissing").await;
 }

@@ -76,6 +76,10 @@ pub enum Reason {
         "`{id}` is no device of this node; hint: restart the kubelet if it keeps asking for it"
     )]
     UnknownDevice { id: String },
+    #[error(
+        "`{resource}` has another device plugin on this node: {evidence}; hint: remove it, a resource can have one plugin only"
+    )]
+    AnotherPlugin { resource: ResourceName, evidence: String },
     #[error("the request names no device")]
     EmptyRequest,
     #[error(
@@ -223,6 +227,7 @@ codes! {
     SpansGpus
     OneUnitOnly
     UnknownDevice
+    AnotherPlugin
     EmptyRequest
     NotRecorded
     GpuNotReady

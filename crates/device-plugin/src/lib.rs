@@ -17,6 +17,7 @@
 //! | `server`, `registration` | the gRPC service of a resource and its life at the kubelet |
 //! | `holders`, `control_lock` | looks at the kubelet, at daemons |
 //! | `publisher` | lists to their servers |
+//! | `problems` | what keeps resources from being served, for people |
 //! | `sole` | one device plugin at a time |
 
 mod activity;
@@ -26,6 +27,7 @@ mod holders;
 mod ledger;
 mod node;
 mod options;
+mod problems;
 mod publisher;
 mod registration;
 mod response;
@@ -115,7 +117,9 @@ fn plugin_sockets(node: &Node) -> Directory {
         mask: WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::MOVED_FROM | WatchMask::DELETE,
         is_of_interest: |name| {
             let name = name.to_string_lossy();
-            name == KUBELET_SOCKET_NAME || name.starts_with(registration::SOCKET_PREFIX)
+            name == KUBELET_SOCKET_NAME
+                || name.starts_with(registration::SOCKET_PREFIX)
+                || name.starts_with(registration::RIVAL_PREFIX)
         },
         recheck: node.options().timings.recheck,
     }

@@ -21,6 +21,7 @@ use tokio::sync::{Notify, watch};
 use crate::Options;
 use crate::activity::Activity;
 use crate::ledger::{Clients, Evidence, Ledger, Listing, Outcome, Record, reconcile};
+use crate::problems::Problems;
 use crate::units::{Decision, Inputs, Offers, decide};
 use crate::view::View;
 use mpshare_telemetry::Failures;
@@ -32,6 +33,8 @@ pub(crate) struct Node {
     changed: watch::Sender<()>,
     /// Holders should be looked at soon: a share was granted, or the config has changed.
     pub(crate) look: Notify,
+    /// What keeps resources from being served.
+    pub(crate) problems: Problems,
 }
 
 struct State {

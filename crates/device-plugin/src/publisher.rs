@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::node::Node;
-use crate::registration::Resource;
+use crate::registration::{Drops, Resource};
 use crate::server::Devices;
 use crate::units::{Health, Offers, UnitList, devices};
 
@@ -93,6 +93,7 @@ impl Publisher {
             name: name.clone(),
             devices,
             sockets: self.sockets.clone(),
+            drops: Drops::default(),
             shutdown: self.shutdown.clone(),
         };
         self.servers.spawn(resource.keep_registered());

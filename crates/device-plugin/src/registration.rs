@@ -6,10 +6,14 @@
 //! So each registration has a listener of its own and is closed before the next one begins.
 
 mod retry;
+mod rival;
 mod session;
 mod socket;
 
 pub(crate) use socket::PREFIX as SOCKET_PREFIX;
+
+/// What the sockets of NVIDIA's plugin begin with.
+pub(crate) const RIVAL_PREFIX: &str = "nvidia-";
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +22,7 @@ use std::time::Duration;
 use mpshare_core::ResourceName;
 use mpshare_kubelet::device_plugin::KUBELET_SOCKET_NAME;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::node::Node;
@@ -26,6 +31,7 @@ use mpshare_telemetry::Failures;
 use mpshare_watch::{Identity, identity};
 
 use retry::Retry;
+pub(crate) use rival::Drops;
 use session::{End, Session};
 
 /// Between two registrations with one and the same kubelet: it has to notice the end of the
@@ -47,6 +53,8 @@ pub(crate) struct Resource {
     pub(crate) sockets: watch::Receiver<()>,
     /// The end of the role.
     pub(crate) shutdown: CancellationToken,
+    /// How often a kubelet dropped us.
+    pub(crate) drops: Drops,
 }
 
 impl Resource {
@@ -64,6 +72,10 @@ impl Resource {
                 self.wait_for_sockets(timings.recheck).await;
                 continue;
             };
+            if self.makes_way().await {
+                self.wait_for_sockets(timings.recheck).await;
+                continue;
+            }
             if attempts.kubelet != Some(kubelet) {
                 attempts.kubelet = Some(kubelet);
                 attempts.retry.reset();
@@ -73,10 +85,33 @@ impl Resource {
         }
     }
 
+    /// Whether another plugin serves the resource already. Two registrations at a time would take
+    /// the resource from both, and the other one's units from running pods.
+    async fn makes_way(&self) -> bool {
+        let rival = rival::answering(&self.node.options().plugins_dir, &self.name).await;
+        let reason = rival.as_deref().map(|socket| rival::reason(&self.name, socket));
+        if reason.is_some() || self.drops.are_over(Instant::now()) {
+            self.node.problems.set(&self.name, reason);
+        }
+        rival.is_some()
+    }
+
     /// Waits as long as the end of a registration asks for.
     async fn after(&mut self, end: End, attempts: &mut Attempts) {
         match end {
             End::Shutdown => {}
+            End::Dropped => {
+                let why = "the kubelet closed the device list's stream";
+                tracing::info!(resource = %self.name, why, "registration ended");
+                let has_same_kubelet = identity(&self.kubelet_socket()).ok() == attempts.kubelet;
+                let reason = self.drops.add(&self.name, Instant::now());
+                if has_same_kubelet && let Some(reason) = reason {
+                    self.node.problems.set(&self.name, Some(reason));
+                }
+                if has_same_kubelet {
+                    self.pause(SAME_KUBELET_PAUSE).await;
+                }
+            }
             End::Over(why) => {
                 attempts.failures.over();
                 attempts.retry.reset();

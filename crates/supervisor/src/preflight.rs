@@ -68,9 +68,9 @@ fn numbered(sentences: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use mpshare_api::GpuStatus;
     use mpshare_api::SharedMemory;
     use mpshare_api::status::FormerPods;
-    use mpshare_api::{GpuStatus, status};
     use mpshare_core::{ComputeCapability, Gpu, Memory, MigMode, Reason};
 
     use super::*;
@@ -86,7 +86,7 @@ mod tests {
             mig: MigMode::Enabled,
             numa_node: None,
         };
-        let reason = reason.map(status::ReasonText::from);
+        let reason = reason.map(ReasonText::from);
         GpuStatus { state, reason, ..GpuStatus::starting(&gpu) }
     }
 

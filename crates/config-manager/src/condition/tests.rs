@@ -48,7 +48,7 @@ fn status() -> NodeStatus {
 }
 
 fn check(status: &NodeStatus) -> Condition {
-    condition(None, Some(&config()), Some(status), "/s")
+    condition(None, Some(&config()), Some(status), &[], "/s")
 }
 
 #[test]
@@ -91,14 +91,14 @@ fn each_card_that_waits_is_listed_with_its_reason() {
 #[test]
 fn a_refused_config_comes_before_the_state_of_cards() {
     let refused = Reason::ConfigNotChosen { known: Vec::new() };
-    let condition = condition(Some(&refused), Some(&config()), Some(&status()), "/s");
+    let condition = condition(Some(&refused), Some(&config()), Some(&status()), &[], "/s");
     assert_eq!(condition.state, ConditionState::False);
     assert_eq!(condition.reason, "ConfigNotChosen");
 }
 
 #[test]
 fn without_a_report_nothing_is_known() {
-    let condition = condition(None, Some(&config()), None, "/run/x/status.json");
+    let condition = condition(None, Some(&config()), None, &[], "/run/x/status.json");
     assert_eq!(condition.state, ConditionState::Unknown);
     assert_eq!(condition.reason, "StatusMissing");
     assert!(condition.message.contains("`/run/x/status.json`"));

@@ -9,6 +9,7 @@ use super::{Footing, Node, State, log_changes};
 use crate::Options;
 use crate::activity::Activity;
 use crate::ledger::{Ledger, Origin};
+use crate::problems::Problems;
 use crate::view::View;
 use mpshare_telemetry::Failures;
 
@@ -38,6 +39,7 @@ impl Node {
             }),
             changed: watch::Sender::new(()),
             look: Notify::new(),
+            problems: Problems::new(&root),
         };
         let mut state = node.state();
         node.take_evidence(&mut state, None, now);

@@ -4,18 +4,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mpshare_core::Reason;
 use mpshare_kubelet::device_plugin::{
     DevicePluginServer, RegisterError, RegisterRequest, VERSION, register,
 };
 use mpshare_telemetry::sentence;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
 use super::socket::Predecessor;
-use super::{Kubelet, PREDECESSOR_PAUSE, Resource, socket};
+use super::{Kubelet, PREDECESSOR_PAUSE, Resource, rival, socket};
 use crate::server::{OPTIONS, Service, Streams};
 use mpshare_watch::{Identity, identity};
 
@@ -30,6 +32,8 @@ const CLOSING: Duration = Duration::from_secs(1);
 pub(super) enum End {
     /// The role ends.
     Shutdown,
+    /// The kubelet closed the device list's stream.
+    Dropped,
     /// It stood until this happened.
     Over(&'static str),
     /// It didn't come about.
@@ -130,10 +134,11 @@ impl Session {
     async fn until_over(&mut self, resource: &mut Resource, kubelet: Kubelet) -> End {
         let first_stream = tokio::time::sleep(resource.node.options().timings.call);
         tokio::pin!(first_stream);
+        let mut has_rival = false;
         loop {
             let streams = *self.streams.borrow_and_update();
             if streams.opened > 0 && streams.open == 0 {
-                return End::Over("the kubelet closed the device list's stream");
+                return End::Dropped;
             }
             if identity(&resource.kubelet_socket()).ok() != Some(kubelet) {
                 return End::Over("the kubelet's socket is gone or new");
@@ -144,6 +149,19 @@ impl Session {
             if resource.devices.borrow_and_update().is_empty() {
                 tokio::time::sleep(LAST_LIST).await;
                 return End::Over("no units are left");
+            }
+            match self.rival(resource).await {
+                // Both are registered now. Our end would take the other one's place at the kubelet
+                // away as well, so that nothing is gained by it.
+                Some(reason) => {
+                    resource.node.problems.set(&resource.name, Some(reason));
+                    has_rival = true;
+                }
+                None if has_rival => return End::Over("the other plugin of the resource is gone"),
+                None if resource.drops.are_over(Instant::now()) => {
+                    resource.node.problems.set(&resource.name, None);
+                }
+                None => {}
             }
             tokio::select! {
                 () = resource.shutdown.cancelled() => return End::Shutdown,
@@ -164,6 +182,12 @@ impl Session {
                 }
             }
         }
+    }
+
+    async fn rival(&self, resource: &Resource) -> Option<Reason> {
+        let directory = &resource.node.options().plugins_dir;
+        let socket = rival::answering(directory, &resource.name).await?;
+        Some(rival::reason(&resource.name, &socket))
     }
 
     async fn shut_down(mut self) {

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use mpshare_api::{PluginStatus, read_document};
+
 use crate::setup::{GPU, Node, SOON, stays, wait_until};
 use crate::supervisor::T4;
 
@@ -127,4 +129,36 @@ async fn without_a_report_on_every_card_it_registers_after_a_while_with_what_the
     wait_until("registration", || node.units(GPU).1 == 8).await;
     assert_eq!(node.units(GPU), (0, 8));
     node.check();
+}
+
+#[tokio::test]
+async fn while_nvidias_plugin_answers_for_the_resource_ours_waits_and_says_so() {
+    let node = Node::sharing(2).await;
+    let socket = node.options.plugins_dir.join("nvidia-gpu.sock");
+    let rival = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let plugin = node.start();
+    wait_until("reason", || node.root.plugin_status().exists()).await;
+    let status: PluginStatus = read_document(&node.root.plugin_status()).unwrap().unwrap();
+    assert_eq!(status.reasons[0].code, "AnotherPlugin");
+    let answers = format!("something answers on `{}`", socket.display());
+    assert!(status.reasons[0].message.contains(&answers), "{}", status.reasons[0].message);
+    assert_eq!(node.units(GPU), (0, 0));
+    drop(rival);
+    node.allocatable(4).await;
+    wait_until("no reason", || !node.root.plugin_status().exists()).await;
+    plugin.stop().await;
+}
+
+#[tokio::test]
+async fn a_plugin_that_comes_later_is_told_and_when_it_is_gone_ours_registers_anew() {
+    let (node, plugin) = Node::ready(2, 4).await;
+    let socket = node.options.plugins_dir.join("nvidia-gpu.sock");
+    let rival = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    wait_until("reason", || node.root.plugin_status().exists()).await;
+    assert_eq!(node.units(GPU), (4, 4), "its end would help nobody");
+    drop(rival);
+    std::fs::remove_file(socket).unwrap();
+    wait_until("no reason", || !node.root.plugin_status().exists()).await;
+    node.allocatable(4).await;
+    plugin.stop().await;
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use mpshare_core::VersionProfile;
 use mpshare_mps::DaemonSettings;
 use mpshare_mps::{
-    ControlDaemon as _, DaemonFault, DaemonSite, LaunchError, Launcher, OwnSession, Patience, Proc,
-    ProcessDaemon,
+    ControlDaemon as _, DaemonFault, DaemonSite, LaunchError, Launcher, Obstacle, OwnSession,
+    Patience, Proc, ProcessDaemon,
 };
 
 use super::node::{Node, fault, limits, patience};
@@ -31,6 +31,10 @@ impl Launcher for Unprivileged {
         let mut command = self.0.front_end(site, settings);
         command.uid(1234).gid(1234);
         command
+    }
+
+    fn obstacle(&self, deadline: Duration) -> Option<Obstacle> {
+        self.0.obstacle(deadline)
     }
 }
 

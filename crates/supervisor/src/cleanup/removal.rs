@@ -48,7 +48,13 @@ fn is_in_use(error: &io::Error) -> bool {
 
 /// Removes the files of the root, the locks last, and the root. Returns what isn't ours and stays.
 pub(super) fn remove_root(root: &MpsRoot) -> Result<Vec<PathBuf>, CleanupError> {
-    let documents = [root.status(), root.allocations(), root.config(), root.compute_modes()];
+    let documents = [
+        root.status(),
+        root.allocations(),
+        root.plugin_status(),
+        root.config(),
+        root.compute_modes(),
+    ];
     let interrupted = interrupted_writes(root, &documents);
     let locks = [root.device_plugin_lock(), root.supervisor_lock()];
     for path in documents.into_iter().chain(interrupted).chain(locks) {
