@@ -32,15 +32,12 @@ impl Problems {
         if reasons.get(resource) == reason.as_ref() {
             return;
         }
-        match reason {
-            Some(reason) => {
-                tracing::warn!(code = reason.code(), "{reason}");
-                reasons.insert(resource.clone(), reason);
-            }
-            None => {
-                tracing::info!(%resource, "no other device plugin is in the way any more");
-                reasons.remove(resource);
-            }
+        if let Some(reason) = reason {
+            tracing::warn!(code = reason.code(), "{reason}");
+            reasons.insert(resource.clone(), reason);
+        } else {
+            tracing::info!(%resource, "no other device plugin is in the way any more");
+            reasons.remove(resource);
         }
         self.write(&reasons);
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use mpshare_api::{MpsRoot, NodeStatus, read_versioned};
 use mpshare_core::{GpuUuid, VersionProfile};
-use mpshare_mps::{Pid, ProcessHandle, census};
+use mpshare_mps::{Pid, Proc, ProcessHandle, census};
 use thiserror::Error;
 
 use crate::card::CardError;
@@ -32,6 +32,9 @@ pub use report::{CardReport, Client, Deed, End, Report};
 
 /// The longest wait between two looks at a card with clients.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// For how long a lock may outlive its holder.
+const LAST_MOMENTS: Duration = Duration::from_secs(5);
 
 /// What to clean up, and how.
 #[derive(Debug, Clone)]
@@ -84,7 +87,7 @@ pub enum CleanupError {
 
 /// Cleans up, waits for clients if it should, and says what became of each card.
 pub fn clean_up(options: &Options, ports: &Ports) -> Result<Report, CleanupError> {
-    let locks = take_locks(options)?;
+    let locks = take_locks(options, &ports.host_proc)?;
     let deadline = Instant::now() + options.wait;
     let mut report = pass(options, ports)?;
     while report.clients().next().is_some() && Instant::now() < deadline {
@@ -99,23 +102,35 @@ pub fn clean_up(options: &Options, ports: &Ports) -> Result<Report, CleanupError
 }
 
 /// Both processes that act on the node are locked out, until the end. A rehearsal makes no files.
-fn take_locks(options: &Options) -> Result<Vec<File>, CleanupError> {
+fn take_locks(options: &Options, proc: &Proc) -> Result<Vec<File>, CleanupError> {
     let root = &options.root;
     let mut locks = Vec::new();
     for path in [root.supervisor_lock(), root.device_plugin_lock()] {
         if options.intent == Intent::Rehearse && !path.exists() {
             continue;
         }
-        match try_lock(&path) {
-            Ok(Attempt::Locked(file)) => locks.push(file),
-            Ok(Attempt::Held(file)) => {
-                let pid = lock_holder::of(&file);
-                return Err(CleanupError::InUse { lock: path, pid });
-            }
-            Err(source) => return Err(CleanupError::File { path, source }),
-        }
+        locks.push(take_lock(path, proc)?);
     }
     Ok(locks)
+}
+
+/// A process that was killed while it was starting another one leaves its lock with that one for a
+/// moment, until it becomes another program.
+fn take_lock(path: PathBuf, proc: &Proc) -> Result<File, CleanupError> {
+    let deadline = Instant::now() + LAST_MOMENTS;
+    loop {
+        let file = match try_lock(&path) {
+            Ok(Attempt::Locked(file)) => return Ok(file),
+            Ok(Attempt::Held(file)) => file,
+            Err(source) => return Err(CleanupError::File { path, source }),
+        };
+        let pid = lock_holder::of(&file);
+        let lives = pid.is_none_or(|pid| proc.identify(pid).is_ok_and(|found| found.is_some()));
+        if lives || Instant::now() >= deadline {
+            return Err(CleanupError::InUse { lock: path, pid });
+        }
+        std::thread::park_timeout(LOOK / 100);
+    }
 }
 
 /// Every card as far as it goes now.

@@ -23,7 +23,7 @@ mod journal;
 mod node;
 mod obstacles;
 mod options;
-mod preflight;
+pub mod preflight;
 mod servers;
 mod sole;
 mod start_limits;

@@ -5,8 +5,12 @@
 use std::collections::BTreeSet;
 
 use mpshare_api::status::ReasonText;
-use mpshare_api::{GpuState, NodeStatus};
+use mpshare_api::{GpuState, MpsRoot, NodeStatus};
+use mpshare_core::{ComputeCapability, Gpu, MigMode, Reason, VersionProfile};
 use tracing::{info, warn};
+
+use crate::obstacles::Obstacles;
+use crate::options::Ports;
 
 /// Codes of reasons that stay until a person does something to the node.
 const LACKS: [&str; 12] = [
@@ -23,6 +27,32 @@ const LACKS: [&str; 12] = [
     "ComputeModeDenied",
     "GpuLost",
 ];
+
+/// All that keeps cards of this node from being shared, as seen now and whatever the config says.
+/// It changes nothing and needs no supervisor.
+pub fn look(ports: &Ports, root: &MpsRoot) -> Vec<Reason> {
+    let inventory = match ports.inventory.inventory() {
+        Ok(inventory) => inventory,
+        Err(error) => return vec![Reason::DriverUnavailable { problem: error.to_string() }],
+    };
+    let driver = &inventory.driver;
+    let too_old = VersionProfile::of(driver).is_none();
+    let too_old = too_old.then(|| Reason::DriverTooOld { driver: driver.clone() });
+    let obstacles = Obstacles::default();
+    let of_card = |gpu: &Gpu| [of_model(gpu), obstacles.of_card(ports, root, gpu)];
+    too_old.into_iter().chain(inventory.gpus.iter().flat_map(of_card).flatten()).collect()
+}
+
+/// What a card itself can't do.
+fn of_model(gpu: &Gpu) -> Option<Reason> {
+    let uuid = gpu.uuid.clone();
+    let (model, capability) = (gpu.model.clone(), gpu.compute_capability);
+    if gpu.mig == MigMode::Enabled {
+        return Some(Reason::MigEnabled { gpu: uuid });
+    }
+    let is_isolating = capability >= ComputeCapability::VOLTA;
+    (!is_isolating).then_some(Reason::NoMemoryIsolation { gpu: uuid, model, capability })
+}
 
 /// What was said last.
 #[derive(Debug, Default)]
@@ -71,7 +101,7 @@ mod tests {
     use mpshare_api::GpuStatus;
     use mpshare_api::SharedMemory;
     use mpshare_api::status::FormerPods;
-    use mpshare_core::{ComputeCapability, Gpu, Memory, MigMode, Reason};
+    use mpshare_core::Memory;
 
     use super::*;
 

@@ -79,6 +79,23 @@ async fn without_the_mps_programs_shared_cards_are_refused_untouched_until_they_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_command_lists_all_that_is_missing_and_then_that_nothing_is() {
+    let node = bare(Setup::two_cards()).await;
+    let look = || {
+        let mut command = node.program("mpshare");
+        command.args(["node", "preflight", "--mps-root"]).arg(node.mps_root().path());
+        let output = command.output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(look(), (0, "nothing that MPS needs is missing here\n".to_owned()));
+    std::fs::remove_file(node.path().join("bin/nvidia-cuda-mps-control")).unwrap();
+    node.store().update(|state| state.gpus[0].compute_capability = (6, 1)).unwrap();
+    let (code, text) = look();
+    let codes: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once(':')?.0)).collect();
+    assert_eq!((code, codes), (1, vec!["NoMemoryIsolation", "ProgramMissing", "ProgramMissing"]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn whole_cards_need_no_mps_programs() {
     let mut node = bare(Setup::two_cards()).await;
     std::fs::remove_file(node.path().join("bin/nvidia-cuda-mps-control")).unwrap();
