@@ -151,7 +151,7 @@ impl Cluster {
     /// Stops everything, gently first, and removes what the kernel would keep.
     pub fn stop(mut self) -> Result<()> {
         for node in &mut self.nodes {
-            node.stop()?;
+            node.power_off()?;
         }
         self.control_plane.stop();
         cgroups::remove(&node::cgroups_of_run())

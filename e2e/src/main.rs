@@ -124,6 +124,7 @@ impl Run {
                     // Everything else would only wait in vain.
                     break;
                 }
+                timed("reset", || scenarios::reset(&mut cluster))?;
             }
         }
         if self.keep {

@@ -15,6 +15,7 @@ use mpshare_sim_state::Driver;
 
 use crate::cluster::{Cluster, NodeSpec};
 use crate::driver_root::{Model, cards};
+use crate::pods;
 use crate::wait::eventually;
 
 /// One story.
@@ -76,6 +77,18 @@ pub fn nodes() -> Vec<NodeSpec> {
         node(TWO_CARDS, "555.42.06", &[Model::T4, Model::T4]),
         node(ODD_CARDS, "535.161.08", &[Model::T4, Model::A100Mig, Model::P4]),
     ]
+}
+
+/// Makes of the cluster, however a failed scenario left it, what each one starts with.
+pub fn reset(cluster: &mut Cluster) -> Result<()> {
+    cluster.kubectl(&["delete", "deployments,jobs", "--all", "--timeout=60s"])?;
+    pods::delete_all(cluster)?;
+    cluster.shell(&format!("helm upgrade --install {RELEASE}"))?;
+    for (node, units) in [(ONE_CARD, 2), (TWO_CARDS, 4), (ODD_CARDS, 2)] {
+        choose(cluster, node, "mps-2x")?;
+        await_units(cluster, node, units)?;
+    }
+    Ok(())
 }
 
 /// Waits until a node offers so many units.

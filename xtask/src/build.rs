@@ -19,8 +19,9 @@ pub(crate) enum Profile {
 const PRODUCT: [&str; 1] = ["mpshare"];
 
 /// Programs and libraries of the simulator; tests and demo start them as processes.
-const SIMULATOR: [&str; 5] = [
+const SIMULATOR: [&str; 6] = [
     "mpshare-sim-mps",
+    "mpshare-sim-runtime",
     "mpshare-sim-tools",
     "mpshare-sim-nvml",
     "mpshare-sim-cuda",

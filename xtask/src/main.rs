@@ -5,12 +5,14 @@
 //! | `demo` | the simulated node, end to end, for people |
 //! | `test` | tidy, format, lints, all tests |
 //! | `tidy` | the rules of ARCHITECTURE.md that a compiler doesn't check |
+//! | `e2e` | the product on a real Kubernetes with simulated GPUs (root) |
 //! | `bench node` | start-up, reload, memory and idle CPU of the node's processes |
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
 mod build;
 mod demo;
+mod e2e;
 mod test;
 mod tidy;
 
@@ -38,6 +40,13 @@ enum Task {
     Test,
     /// Check the architecture only.
     Tidy,
+    /// Run scenarios on a real Kubernetes with simulated GPUs: all, or those whose names contain a
+    /// word. Needs root, Go and some Debian packages, which it names.
+    E2e {
+        /// `--keep` leaves the cluster up until Ctrl-C; words choose scenarios.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Measure start-up, reload, memory and idle CPU against their goals (release build).
     Bench {
         /// What to measure: `node`.
@@ -53,6 +62,7 @@ fn main() -> ExitCode {
         Task::Demo { args } => demo::demo(&args),
         Task::Test => test::run(),
         Task::Tidy => tidy::run(),
+        Task::E2e { args } => e2e::run(&args),
         Task::Bench { what, args } => demo::bench(&what, &args),
     };
     match result {

@@ -166,7 +166,8 @@ impl Node {
 
     /// The power fails and comes back: no process is left, `/run` is empty, the disk stays.
     pub(super) fn reboot(&mut self, plane: &ControlPlane, parts: &Parts) -> Result<()> {
-        self.host.power_off();
+        self.power_off()?;
+        cgroups::create(&cgroup(&self.spec))?;
         self.host = boot(&self.spec, &self.dir, parts)?;
         self.come_up(plane)?;
         self.start_kubelet()
@@ -193,8 +194,8 @@ impl Node {
         Ok(())
     }
 
-    /// Ends everything on it.
-    pub(super) fn stop(&mut self) -> Result<()> {
+    /// Ends everything on it. Cgroups go too, which on this one machine outlive a node.
+    pub(super) fn power_off(&mut self) -> Result<()> {
         self.host.power_off();
         for group in self.daemon_cgroups() {
             cgroups::remove_tree(&group)?;

@@ -15,9 +15,8 @@ use crate::wait::eventually;
 pub(super) fn cards(cluster: &mut Cluster) -> Result<()> {
     choose(cluster, ODD_CARDS, "mps-4x")?;
     await_units(cluster, ODD_CARDS, 4)?;
-    for reason in ["MigEnabled", "NoMemoryIsolation"] {
-        await_told(cluster, ODD_CARDS, reason)?;
-    }
+    await_told(cluster, ODD_CARDS, "MigEnabled", "has MIG enabled")?;
+    await_told(cluster, ODD_CARDS, "NoMemoryIsolation", "is older than Volta")?;
     Pod::new("on-the-good-card", ODD_CARDS, &["--alloc", "1Gi", "--hold", "forever"])
         .start(cluster)?;
     pods::delete_all(cluster)
@@ -58,22 +57,23 @@ pub(super) fn foreign_daemon(cluster: &mut Cluster) -> Result<()> {
     eventually("the foreign daemon is named", Duration::from_mins(1), || {
         Ok(cluster.kubectl(&log)?.contains("/run/foreign-mps"))
     })?;
-    await_told(cluster, ONE_CARD, "ForeignDaemon")?;
+    await_told(cluster, ONE_CARD, "ForeignDaemon", "/run/foreign-mps")?;
     await_units(cluster, ONE_CARD, 2)?;
     cluster.node(ONE_CARD)?.end_program("foreign")
 }
 
-/// Condition, Event and log all have the reason.
-fn await_told(cluster: &Cluster, node: &str, reason: &str) -> Result<()> {
-    await_condition(cluster, node, reason)?;
-    eventually(&format!("an Event says {reason}"), Duration::from_secs(30), || {
-        Ok(cluster.kubectl(&["get", "events", "-A"])?.contains(reason))
+/// Condition, Event and log all say the sentence with these words; Events also have its code.
+fn await_told(cluster: &Cluster, node: &str, code: &str, words: &str) -> Result<()> {
+    await_condition(cluster, node, words)?;
+    eventually(&format!("an Event says {code}"), Duration::from_secs(30), || {
+        let events = cluster.kubectl(&["get", "events", "-A"])?;
+        Ok(events.lines().any(|event| event.contains(code) && event.contains(words)))
     })?;
     let pod = cluster.shell(&format!(
         "kubectl get pod -n kube-system -l qcloud-app=nvidia-mps-control-daemon --field-selector spec.nodeName={node} -o name"
     ))?;
     let log = cluster.kubectl(&["logs", "-n", "kube-system", pod.trim(), "--tail=500"])?;
-    ensure!(log.contains(reason), "the supervisor's log doesn't say {reason}");
+    ensure!(log.contains(words), "the supervisor's log doesn't say `{words}`");
     Ok(())
 }
 

@@ -12,10 +12,7 @@ const MPS_CONTROL_DAEMON: &str = "nvidia-mps-control-daemon";
 /// The chart is installed, and the nodes' label picks `mps-2x`.
 pub(super) fn install(cluster: &mut Cluster) -> Result<()> {
     cluster.shell(&format!("helm install {}", super::RELEASE))?;
-    choose(cluster, ONE_CARD, "mps-2x")?;
-    choose(cluster, TWO_CARDS, "mps-2x")?;
-    await_units(cluster, ONE_CARD, 2)?;
-    await_units(cluster, TWO_CARDS, 4)
+    super::reset(cluster)
 }
 
 /// "节点级别精细化配置": three nodes, three configs, by label. This cluster's nodes take turns.
