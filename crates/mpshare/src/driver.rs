@@ -14,9 +14,11 @@ use crate::launch;
 /// For how long a look at the host may take.
 const LOOK: Duration = Duration::from_secs(5);
 
+const NVML: &str = "libnvidia-ml.so.1";
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct DriverOptions {
-    /// The driver library; without it the loader's `libnvidia-ml.so.1`.
+    /// The driver library; without it `libnvidia-ml.so.1` below the driver root, or the loader's.
     #[arg(long)]
     nvml_library: Option<PathBuf>,
     #[command(flatten)]
@@ -27,6 +29,11 @@ pub(crate) struct DriverOptions {
 }
 
 impl DriverOptions {
+    fn inventory(&self) -> ReopeningInventory {
+        let below = self.launch.libraries().into_iter().map(|dir| dir.join(NVML)).collect();
+        ReopeningInventory::new(self.nvml_library.clone()).or_first_of(below)
+    }
+
     /// The edges of the world.
     pub(crate) fn ports(&self) -> Ports {
         let (launcher, shared_memory) = self.launch.launcher();
@@ -35,7 +42,7 @@ impl DriverOptions {
             Box::new(ProcessDaemon::new(site, Arc::clone(&launcher), profile))
         };
         Ports {
-            inventory: Arc::new(ReopeningInventory::new(self.nvml_library.clone())),
+            inventory: Arc::new(self.inventory()),
             daemons: Arc::new(daemons),
             obstacle: Arc::new(move || place.obstacle(LOOK)),
             shared_memory,

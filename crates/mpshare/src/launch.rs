@@ -69,12 +69,21 @@ impl Options {
     }
 
     fn programs(&self) -> Programs {
-        let root = Some(self.driver_root.as_path()).filter(|root| *root != Path::new("/"));
-        let below = root.map(|root| root.join("usr/bin"));
+        let below = self.own_root().map(|root| root.join("usr/bin"));
         Programs {
             directory: self.mps_programs.clone().or(below),
-            libraries: root
-                .map_or_else(Vec::new, |root| LIBRARIES.map(|dir| root.join(dir)).into()),
+            libraries: self.libraries(),
         }
+    }
+
+    /// Where the driver's libraries are; empty where the loader knows.
+    pub(crate) fn libraries(&self) -> Vec<PathBuf> {
+        let directories = |root: &Path| LIBRARIES.map(|dir| root.join(dir)).into();
+        self.own_root().map_or_else(Vec::new, directories)
+    }
+
+    /// The driver root, where that isn't the node's own.
+    fn own_root(&self) -> Option<&Path> {
+        Some(self.driver_root.as_path()).filter(|root| *root != Path::new("/"))
     }
 }

@@ -14,13 +14,22 @@ use crate::inventory::{ComputeMode, GpuInventory, GpuProcess, HealthEvent};
 #[derive(Debug)]
 pub struct ReopeningInventory {
     library: Option<PathBuf>,
+    /// Tried where `library` isn't given: the first file that is there.
+    below_driver_root: Vec<PathBuf>,
     open: Mutex<Option<Arc<NvmlInventory>>>,
 }
 
 impl ReopeningInventory {
     /// Opens nothing yet; `library` is for [`NvmlInventory::open`].
     pub const fn new(library: Option<PathBuf>) -> Self {
-        Self { library, open: Mutex::new(None) }
+        Self { library, below_driver_root: Vec::new(), open: Mutex::new(None) }
+    }
+
+    /// The same, which without a library takes the first of `files` that is there. They are looked
+    /// for at each opening: a driver container brings them when it likes.
+    #[must_use]
+    pub fn or_first_of(self, files: Vec<PathBuf>) -> Self {
+        Self { below_driver_root: files, ..self }
     }
 
     fn with<T>(
@@ -41,7 +50,9 @@ impl ReopeningInventory {
         if let Some(inventory) = open.as_ref() {
             return Ok(Arc::clone(inventory));
         }
-        let inventory = Arc::new(NvmlInventory::open(self.library.as_deref())?);
+        let found = || self.below_driver_root.iter().find(|file| file.is_file());
+        let library = self.library.as_ref().or_else(found);
+        let inventory = Arc::new(NvmlInventory::open(library.map(PathBuf::as_path))?);
         *open = Some(Arc::clone(&inventory));
         Ok(inventory)
     }
@@ -78,5 +89,27 @@ impl GpuInventory for ReopeningInventory {
 
     fn wait_for_event(&self, timeout: Duration) -> Result<Option<HealthEvent>, NvmlError> {
         self.with(|inventory| inventory.wait_for_event(timeout))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_library_below_the_driver_root_that_is_there_is_opened() {
+        let dir = std::env::temp_dir().join(format!("mpshare-nvml-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("lib64")).unwrap();
+        let below = ["lib", "lib64"].map(|name| dir.join(name).join("libnvidia-ml.so.1"));
+        std::fs::write(&below[1], "no library").unwrap();
+        let tried = |library: Option<PathBuf>| {
+            let inventory = ReopeningInventory::new(library).or_first_of(below.to_vec());
+            inventory.inventory().unwrap_err().to_string()
+        };
+        assert!(tried(None).contains(&below[1].display().to_string()), "{}", tried(None));
+        let given = dir.join("given.so");
+        assert!(tried(Some(given.clone())).contains(&given.display().to_string()));
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert!(!tried(None).contains("lib64"), "{}", tried(None));
     }
 }
