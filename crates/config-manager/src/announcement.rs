@@ -29,7 +29,7 @@ pub(crate) enum Severity {
 pub(crate) struct Announcer {
     refused: Option<Reason>,
     gpus: Option<BTreeMap<String, Said>>,
-    plugin: Vec<ReasonText>,
+    others: Vec<ReasonText>,
 }
 
 /// Amounts in a reason change often and make no new Event; its code does.
@@ -68,9 +68,9 @@ impl Announcer {
         })
     }
 
-    /// What keeps the device plugin from serving and didn't last time.
-    pub(crate) fn plugin(&mut self, reasons: &[ReasonText]) -> Vec<Announcement> {
-        let before = std::mem::replace(&mut self.plugin, reasons.to_vec());
+    /// What concerns the node as a whole, or its device plugin, and didn't last time.
+    pub(crate) fn others(&mut self, reasons: &[ReasonText]) -> Vec<Announcement> {
+        let before = std::mem::replace(&mut self.others, reasons.to_vec());
         let news = reasons.iter().filter(|reason| !before.contains(reason));
         let announce = |reason: &ReasonText| Announcement {
             severity: Severity::Warning,

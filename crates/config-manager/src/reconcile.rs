@@ -116,7 +116,7 @@ impl Reconciler {
                 self.announce(announcement);
             }
         }
-        for announcement in self.announcer.plugin(&self.view.plugin) {
+        for announcement in self.announcer.others(&self.view.others()) {
             self.announce(announcement);
         }
         self.publish(refused.as_ref());

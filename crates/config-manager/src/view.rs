@@ -90,6 +90,13 @@ impl View {
         }
     }
 
+    /// Reasons that are about no card. Those about configs are this role's own to tell.
+    pub(crate) fn others(&self) -> Vec<ReasonText> {
+        let of_node = self.status.iter().flat_map(|status| &status.reasons);
+        let of_node = of_node.filter(|reason| !reason.code.starts_with("Config"));
+        self.plugin.iter().chain(of_node).cloned().collect()
+    }
+
     /// The config that should be in force; `None` while too little is known to say.
     pub(crate) fn decide(&self, options: &Options) -> Option<Result<Config, Reason>> {
         if !self.has_read_files {

@@ -148,6 +148,10 @@ pub enum Reason {
     )]
     ForeignMps { gpu: GpuUuid, pid: i32, pipe: String },
     #[error(
+        "MPS daemon {pid} with pipe directory `{pipe}` isn't ours; it holds no card of ours now, but its next client may take one; hint: stop it (`echo quit | CUDA_MPS_PIPE_DIRECTORY={pipe} nvidia-cuda-mps-control`)"
+    )]
+    ForeignDaemonNearby { pid: i32, pipe: String },
+    #[error(
         "`{gpu}` can't be shared under MPS: {problem}; hint: install the driver's MPS programs, or say where they are (`--driver-root`, `--mps-programs`)"
     )]
     ProgramMissing { gpu: GpuUuid, problem: String },
@@ -244,6 +248,7 @@ codes! {
     StatusMissing
     ForeignDaemon
     ForeignMps
+    ForeignDaemonNearby
     ProgramMissing
     HostUnreachable
     DaemonFailed

@@ -22,7 +22,7 @@ use crate::event::Event;
 use crate::former;
 use crate::inputs::Inputs;
 use crate::journal::ModeJournal;
-use crate::obstacles::Obstacles;
+use crate::obstacles::{self, Obstacles};
 use crate::options::{Options, Ports};
 use crate::preflight::Preflight;
 use crate::servers::{Load, ServerView};
@@ -81,6 +81,8 @@ pub(crate) struct Node {
     withdrawn: Vec<GpuUuid>,
     status_is_written: bool,
     former: FormerPods,
+    /// Daemons of somebody else, and when they were looked for.
+    nearby: (Option<Instant>, Vec<Reason>),
 }
 
 struct Handle {
@@ -122,6 +124,7 @@ impl Node {
             withdrawn: Vec::new(),
             status_is_written: false,
             former: FormerPods::default(),
+            nearby: (None, Vec::new()),
         })
     }
 
@@ -131,6 +134,7 @@ impl Node {
             self.miss_the_driver();
             self.assign()?;
             self.look_for_former_owners();
+            self.look_nearby();
             self.write_status();
             self.confirm_withdrawals()?;
             let wait = if self.former.alive.is_empty() { TICK } else { FORMER_EVERY };
@@ -324,6 +328,14 @@ impl Node {
         }
     }
 
+    fn look_nearby(&mut self) {
+        let Some(inventory) = &self.inventory else { return };
+        if self.nearby.0.is_none_or(|at| at.elapsed() >= TICK) {
+            let found = obstacles::nearby(&self.ports, &self.options.root, &inventory.gpus);
+            self.nearby = (Some(Instant::now()), found);
+        }
+    }
+
     fn write_status(&mut self) {
         let Some(inventory) = &self.inventory else {
             // Before the driver has answered there is nothing to say.
@@ -372,7 +384,7 @@ impl Node {
 
     fn reasons(&self) -> Vec<ReasonText> {
         let problems = self.inventory_problem.iter().chain(&self.inputs.problem);
-        problems.chain(&self.refusals).map(ReasonText::from).collect()
+        problems.chain(&self.refusals).chain(&self.nearby.1).map(ReasonText::from).collect()
     }
 
     fn write(&mut self, status: NodeStatus) {

@@ -1,12 +1,13 @@
 //! What keeps a card from getting a daemon at all, found before anything of it is changed: programs
 //! that aren't there, a host that can't be entered, somebody else's MPS.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use mpshare_api::MpsRoot;
-use mpshare_core::{Gpu, Reason};
+use mpshare_core::{Gpu, GpuUuid, Reason};
 use mpshare_mps::census::{DEFAULT_PIPE, MpsProcess, Part, mps_processes};
 use mpshare_mps::{Obstacle, Pid};
 
@@ -48,6 +49,31 @@ impl Obstacles {
         *place = Some((Instant::now(), obstacle.clone()));
         obstacle
     }
+}
+
+/// Daemons of somebody else that could serve cards of this node, wherever they are. No reason to
+/// refuse a card: its own server keeps it.
+pub(crate) fn nearby(ports: &Ports, root: &MpsRoot, gpus: &[Gpu]) -> Vec<Reason> {
+    let processes = mps_processes(&ports.host_proc).unwrap_or_default();
+    let is_near = |it: &&MpsProcess| {
+        it.part == Part::Daemon
+            && !root.is_pipe_of_card(&it.pipe)
+            && !is_of_another_root(it)
+            && gpus.iter().any(|gpu| covers(it.devices.as_deref(), gpu))
+    };
+    let reason = |it: &MpsProcess| Reason::ForeignDaemonNearby {
+        pid: it.pid.get(),
+        pipe: it.pipe.display().to_string(),
+    };
+    processes.iter().filter(is_near).map(reason).collect()
+}
+
+/// Whether a daemon is in a directory named after its card, as those of every supervisor are.
+fn is_of_another_root(process: &MpsProcess) -> bool {
+    let gpu: Option<GpuUuid> = process.devices.as_ref().and_then(|devices| devices.parse().ok());
+    let card = gpu.as_ref().map(GpuUuid::short);
+    let directory = process.pipe.parent().and_then(Path::file_name).and_then(OsStr::to_str);
+    process.pipe.ends_with("pipe") && card.is_some() && card == directory
 }
 
 /// Whose server holds a card, if one of these processes is somebody else's MPS server.
@@ -126,6 +152,22 @@ mod tests {
                 assert!(!is_foreign(pipe, devices), "{pipe} {devices:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_daemon_of_another_supervisor_is_told_by_its_directory() {
+        let is_of_another_root = |pipe: &str, devices: Option<&str>| {
+            is_of_another_root(&MpsProcess {
+                pid: Pid::new(7).unwrap(),
+                part: Part::Daemon,
+                pipe: pipe.into(),
+                devices: devices.map(str::to_owned),
+            })
+        };
+        let card = Some("GPU-cb1213a3-d6a4");
+        assert!(is_of_another_root("/other/nvidia.com/gpu/GPU-cb1213a3/pipe", card));
+        assert!(!is_of_another_root("/other/nvidia.com/gpu/GPU-cb1213a3/pipe", None));
+        assert!(!is_of_another_root("/run/foreign-mps", card));
     }
 
     #[test]

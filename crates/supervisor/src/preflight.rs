@@ -9,11 +9,11 @@ use mpshare_api::{GpuState, MpsRoot, NodeStatus};
 use mpshare_core::{ComputeCapability, Gpu, MigMode, Reason, VersionProfile};
 use tracing::{info, warn};
 
-use crate::obstacles::Obstacles;
+use crate::obstacles::{self, Obstacles};
 use crate::options::Ports;
 
 /// Codes of reasons that stay until a person does something to the node.
-const LACKS: [&str; 12] = [
+const LACKS: [&str; 13] = [
     "DriverUnavailable",
     "DriverTooOld",
     "MigEnabled",
@@ -23,6 +23,7 @@ const LACKS: [&str; 12] = [
     "HostUnreachable",
     "ForeignDaemon",
     "ForeignMps",
+    "ForeignDaemonNearby",
     "CardInUse",
     "ComputeModeDenied",
     "GpuLost",
@@ -40,7 +41,9 @@ pub fn look(ports: &Ports, root: &MpsRoot) -> Vec<Reason> {
     let too_old = too_old.then(|| Reason::DriverTooOld { driver: driver.clone() });
     let obstacles = Obstacles::default();
     let of_card = |gpu: &Gpu| [of_model(gpu), obstacles.of_card(ports, root, gpu)];
-    too_old.into_iter().chain(inventory.gpus.iter().flat_map(of_card).flatten()).collect()
+    let of_cards = inventory.gpus.iter().flat_map(of_card).flatten();
+    let nearby = obstacles::nearby(ports, root, &inventory.gpus);
+    too_old.into_iter().chain(of_cards).chain(nearby).collect()
 }
 
 /// What a card itself can't do.

@@ -144,6 +144,8 @@ async fn a_foreign_daemon_in_the_directory_is_named_and_left_alone() {
     let started = node
         .program("nvidia-cuda-mps-control")
         .arg("-d")
+        // No card of another test's node.
+        .env("CUDA_VISIBLE_DEVICES", "GPU-f0e3")
         .env("CUDA_MPS_PIPE_DIRECTORY", paths.pipe())
         .env("CUDA_MPS_LOG_DIRECTORY", paths.log())
         .status()
