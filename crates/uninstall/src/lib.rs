@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `nodes` | which nodes there is something to do on |
 //! | `pod` | the pod that cleans up (pure) |
+//! | `pods` | asking for pods, making and deleting them |
 //! | `visit` | one node: wait for our pods' end, run the pod, read its end |
 //! | `condition` | the condition of a node after that |
 //! | `outcome` | what became of a node, in sentences (pure) |
@@ -26,6 +27,7 @@ mod condition;
 mod nodes;
 mod outcome;
 mod pod;
+mod pods;
 mod visit;
 
 pub use outcome::{NodeOutcome, Outcome};

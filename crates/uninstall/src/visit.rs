@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-use kube::api::{DeleteParams, ListParams, PostParams};
-use kube::{Api, Client};
+use kube::Client;
+use kube::api::ListParams;
 use mpshare_telemetry::sentence;
 use thiserror::Error;
 use tokio::time::Instant;
@@ -13,6 +12,7 @@ use crate::Options;
 use crate::nodes::ConcernedNode;
 use crate::outcome::Outcome;
 use crate::pod::CleanupPod;
+use crate::pods::{Pods, SlimPod};
 
 /// Why a node wasn't cleaned.
 #[derive(Debug, Error)]
@@ -37,9 +37,6 @@ enum VisitError {
     /// The API refuses.
     #[error("the API server refuses")]
     Api(#[from] kube::Error),
-    /// The manifest isn't a pod: a mistake in this program.
-    #[error("the pod can't be made")]
-    Manifest(#[from] serde_json::Error),
 }
 
 /// Cleans a node, and says what became of it.
@@ -58,53 +55,39 @@ async fn clean(
     if !node.is_up {
         return Err(VisitError::Down);
     }
-    let pods = Api::<Pod>::namespaced(client.clone(), &options.pod.namespace);
+    let pods = Pods::of(client, &options.pod.namespace);
     former_pods_gone(&pods, options, &node.name).await?;
     let name = CleanupPod::name(&node.name);
     let deadline = options.wait_for_cleanup + Duration::from_secs(options.pod.wait);
     // One that an interrupted uninstall has left, or a person's.
-    delete(&pods, &name).await?;
+    pods.delete(&name).await?;
     gone(&pods, &name, options).await?;
-    let pod: Pod = serde_json::from_value(options.pod.manifest(&node.name))?;
-    pods.create(&PostParams::default(), &pod).await?;
+    pods.create(&options.pod.manifest(&node.name)).await?;
     let outcome = ended(&pods, &name, deadline, options).await;
-    delete(&pods, &name).await?;
+    pods.delete(&name).await?;
     outcome
 }
 
-async fn former_pods_gone(
-    pods: &Api<Pod>,
-    options: &Options,
-    node: &str,
-) -> Result<(), VisitError> {
+async fn former_pods_gone(pods: &Pods, options: &Options, node: &str) -> Result<(), VisitError> {
     let deadline = Instant::now() + options.wait_for_former_pods;
     let ours =
         ListParams::default().labels(&options.former_pods).fields(&format!("spec.nodeName={node}"));
     loop {
-        let left = pods.list(&ours).await?;
-        if left.items.is_empty() {
+        let left = pods.names(&ours).await?;
+        if left.is_empty() {
             return Ok(());
         }
         if Instant::now() >= deadline {
-            let names = left.items.into_iter().filter_map(|pod| pod.metadata.name);
-            let names = names.map(|name| format!("`{name}`")).collect();
+            let names = left.iter().map(|name| format!("`{name}`")).collect();
             return Err(VisitError::FormerPods(names, options.wait_for_former_pods));
         }
         tokio::time::sleep(options.look_every).await;
     }
 }
 
-/// One that isn't there is deleted.
-async fn delete(pods: &Api<Pod>, name: &str) -> Result<(), kube::Error> {
-    match pods.delete(name, &DeleteParams::default()).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        result => result.map(drop),
-    }
-}
-
-async fn gone(pods: &Api<Pod>, name: &str, options: &Options) -> Result<(), VisitError> {
+async fn gone(pods: &Pods, name: &str, options: &Options) -> Result<(), VisitError> {
     let deadline = Instant::now() + options.wait_for_cleanup;
-    while pods.get_opt(name).await?.is_some() {
+    while pods.get(name).await?.is_some() {
         if Instant::now() >= deadline {
             let state = format!("an earlier pod `{name}` isn't gone");
             return Err(VisitError::TimedOut { waited: options.wait_for_cleanup, state });
@@ -115,14 +98,14 @@ async fn gone(pods: &Api<Pod>, name: &str, options: &Options) -> Result<(), Visi
 }
 
 async fn ended(
-    pods: &Api<Pod>,
+    pods: &Pods,
     name: &str,
     waited: Duration,
     options: &Options,
 ) -> Result<Outcome, VisitError> {
     let deadline = Instant::now() + waited;
     loop {
-        let pod = pods.get_opt(name).await?.ok_or(VisitError::Gone)?;
+        let pod = pods.get(name).await?.ok_or(VisitError::Gone)?;
         if let Some(outcome) = outcome(&pod) {
             return Ok(outcome);
         }
@@ -133,17 +116,13 @@ async fn ended(
     }
 }
 
-fn container(pod: &Pod) -> Option<&ContainerStatus> {
-    pod.status.as_ref()?.container_statuses.as_ref()?.first()
-}
-
 /// Once the container has ended, or the pod has without it (evicted, or refused by its kubelet).
-fn outcome(pod: &Pod) -> Option<Outcome> {
-    let end = container(pod).and_then(|it| it.state.as_ref()?.terminated.as_ref());
+fn outcome(pod: &SlimPod) -> Option<Outcome> {
+    let status = &pod.status;
+    let end = status.container().and_then(|state| state.terminated.as_ref());
     if let Some(end) = end {
         return Some(Outcome::of(end.exit_code, end.message.clone().unwrap_or_default()));
     }
-    let status = pod.status.as_ref()?;
     let has_failed = status.phase.as_deref() == Some("Failed");
     has_failed.then(|| {
         let words = [status.reason.as_deref(), status.message.as_deref()];
@@ -153,12 +132,12 @@ fn outcome(pod: &Pod) -> Option<Outcome> {
 }
 
 /// Where a pod is that hasn't ended.
-fn state(pod: &Pod) -> String {
-    let waiting = container(pod).and_then(|it| it.state.as_ref()?.waiting.as_ref());
+fn state(pod: &SlimPod) -> String {
+    let waiting = pod.status.container().and_then(|state| state.waiting.as_ref());
     if let Some(waiting) = waiting {
         let words = [waiting.reason.as_deref(), waiting.message.as_deref()];
         return words.into_iter().flatten().collect::<Vec<_>>().join(": ");
     }
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let phase = pod.status.phase.as_deref();
     format!("its pod is {}", phase.unwrap_or("not yet seen by the kubelet"))
 }
