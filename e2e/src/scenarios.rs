@@ -83,6 +83,9 @@ pub fn nodes() -> Vec<NodeSpec> {
 pub fn reset(cluster: &mut Cluster) -> Result<()> {
     cluster.kubectl(&["delete", "deployments,jobs", "--all", "--timeout=60s"])?;
     pods::delete_all(cluster)?;
+    for node in &mut cluster.nodes {
+        node.end_programs()?;
+    }
     cluster.shell(&format!("helm upgrade --install {RELEASE}"))?;
     for (node, units) in [(ONE_CARD, 2), (TWO_CARDS, 4), (ODD_CARDS, 2)] {
         choose(cluster, node, "mps-2x")?;

@@ -39,6 +39,8 @@ pub struct Node {
     dir: PathBuf,
     programs: PathBuf,
     kubeconfig: PathBuf,
+    /// Of people who work on the node, in no pod.
+    programs_started: Vec<String>,
 }
 
 impl Node {
@@ -55,7 +57,8 @@ impl Node {
         install(&dir, &spec, index, plane, parts)?;
         let host = boot(&spec, &dir, parts)?;
         let programs = parts.programs.clone();
-        let mut node = Self { host, spec, index, dir, programs, kubeconfig };
+        let programs_started = Vec::new();
+        let mut node = Self { host, spec, index, dir, programs, kubeconfig, programs_started };
         node.come_up(plane)?;
         for image in &parts.images {
             node.import(image)?;
@@ -85,12 +88,20 @@ impl Node {
 
     /// Starts a program of the node itself, in no pod.
     pub fn start_program(&mut self, name: &str, command: &mut Command) -> Result<()> {
+        self.programs_started.push(name.to_owned());
         self.host.start(name, command)
     }
 
     /// Ends a program that [`Self::start_program`] started.
     pub fn end_program(&mut self, name: &str) -> Result<()> {
+        self.programs_started.retain(|started| started != name);
         self.host.end(name, Signal::KILL)
+    }
+
+    /// Ends all programs that [`Self::start_program`] started.
+    pub fn end_programs(&mut self) -> Result<()> {
+        let started = std::mem::take(&mut self.programs_started);
+        started.iter().try_for_each(|name| self.host.end(name, Signal::KILL))
     }
 
     /// What its simulated driver knows now. Asked on the node: only there dead processes are seen

@@ -40,41 +40,64 @@ pub(super) fn qgpu(cluster: &mut Cluster) -> Result<()> {
     await_units(cluster, ONE_CARD, 2)
 }
 
-/// A daemon that somebody started by hand: it is named, and ours stay as they are.
+/// A daemon that somebody started by hand. While ours holds the card it is only named. When it has
+/// the card before ours, the card is refused until it has gone.
 pub(super) fn foreign_daemon(cluster: &mut Cluster) -> Result<()> {
+    start_foreign_daemon(cluster)?;
+    await_event(cluster, "ForeignDaemonNearby", FOREIGN_PIPE)?;
+    await_units(cluster, ONE_CARD, 2)?;
+    choose(cluster, ONE_CARD, "mps-1x")?;
+    await_units(cluster, ONE_CARD, 1)?;
+    foreign_command(cluster, "start_server -uid 0")?;
+    choose(cluster, ONE_CARD, "mps-2x")?;
+    await_told(cluster, ONE_CARD, "ForeignMps", FOREIGN_PIPE)?;
+    foreign_command(cluster, "quit")?;
+    await_units(cluster, ONE_CARD, 2)?;
+    cluster.node(ONE_CARD)?.end_program(FOREIGN)
+}
+
+const FOREIGN: &str = "foreign";
+const FOREIGN_PIPE: &str = "/run/foreign-mps";
+
+/// The environment of the foreign daemon and of whoever talks to it.
+const FOREIGN_ENV: [&str; 3] = [
+    "CUDA_MPS_PIPE_DIRECTORY=/run/foreign-mps",
+    "CUDA_MPS_LOG_DIRECTORY=/run/foreign-mps",
+    "LD_LIBRARY_PATH=/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
+];
+
+fn start_foreign_daemon(cluster: &mut Cluster) -> Result<()> {
+    let start = "export PATH=/run/nvidia/driver/usr/bin:$PATH; mkdir -p /run/foreign-mps; \
+                 exec nvidia-cuda-mps-control -f";
     let node = cluster.node(ONE_CARD)?;
     let mut command = node.host().command("env");
-    command.args([
-        "CUDA_MPS_PIPE_DIRECTORY=/run/foreign-mps",
-        "CUDA_MPS_LOG_DIRECTORY=/run/foreign-mps",
-        "LD_LIBRARY_PATH=/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
-        "sh",
-        "-c",
-        "mkdir -p /run/foreign-mps && exec /run/nvidia/driver/usr/bin/nvidia-cuda-mps-control -f",
-    ]);
-    node.start_program("foreign", &mut command)?;
-    let log = ["logs", "-n", "kube-system", "-l", "qcloud-app=nvidia-mps-control-daemon", "--tail=500"];
-    eventually("the foreign daemon is named", Duration::from_mins(1), || {
-        Ok(cluster.kubectl(&log)?.contains("/run/foreign-mps"))
-    })?;
-    await_told(cluster, ONE_CARD, "ForeignDaemon", "/run/foreign-mps")?;
-    await_units(cluster, ONE_CARD, 2)?;
-    cluster.node(ONE_CARD)?.end_program("foreign")
+    command.args(FOREIGN_ENV).args(["sh", "-c", start]);
+    node.start_program(FOREIGN, &mut command)
+}
+
+fn foreign_command(cluster: &mut Cluster, command: &str) -> Result<()> {
+    let line = format!("echo {command} | /run/nvidia/driver/usr/bin/nvidia-cuda-mps-control");
+    let host = cluster.node(ONE_CARD)?.host();
+    host.run("env", &[&FOREIGN_ENV[..], &["sh", "-c", &line]].concat()).map(drop)
 }
 
 /// Condition, Event and log all say the sentence with these words; Events also have its code.
 fn await_told(cluster: &Cluster, node: &str, code: &str, words: &str) -> Result<()> {
     await_condition(cluster, node, words)?;
-    eventually(&format!("an Event says {code}"), Duration::from_secs(30), || {
-        let events = cluster.kubectl(&["get", "events", "-A"])?;
-        Ok(events.lines().any(|event| event.contains(code) && event.contains(words)))
-    })?;
+    await_event(cluster, code, words)?;
     let pod = cluster.shell(&format!(
         "kubectl get pod -n kube-system -l qcloud-app=nvidia-mps-control-daemon --field-selector spec.nodeName={node} -o name"
     ))?;
     let log = cluster.kubectl(&["logs", "-n", "kube-system", pod.trim(), "--tail=500"])?;
     ensure!(log.contains(words), "the supervisor's log doesn't say `{words}`");
     Ok(())
+}
+
+fn await_event(cluster: &Cluster, code: &str, words: &str) -> Result<()> {
+    eventually(&format!("an Event says {code}"), Duration::from_mins(1), || {
+        let events = cluster.kubectl(&["get", "events", "-A"])?;
+        Ok(events.lines().any(|event| event.contains(code) && event.contains(words)))
+    })
 }
 
 fn await_condition(cluster: &Cluster, node: &str, reason: &str) -> Result<()> {
