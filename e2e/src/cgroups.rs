@@ -35,6 +35,19 @@ pub(crate) fn remove(cgroup: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Removes what runs that were killed have left. `prefix` is followed by the PID of a run.
+pub(crate) fn remove_stale(prefix: &str) {
+    let groups = hierarchies().into_iter().flat_map(|dir| fs::read_dir(dir).into_iter().flatten());
+    for path in groups.flatten().map(|entry| entry.path()) {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let is_over = |pid: &str| !Path::new("/proc").join(pid).exists();
+        if name.strip_prefix(prefix).is_some_and(is_over) {
+            // What is still in use belongs to somebody.
+            drop(remove_tree(&path));
+        }
+    }
+}
+
 /// Where a cgroup is, or would be, in each hierarchy.
 pub(crate) fn paths(cgroup: &Path) -> Vec<PathBuf> {
     hierarchies().into_iter().map(|hierarchy| hierarchy.join(cgroup)).collect()

@@ -52,7 +52,10 @@ pub fn ensure_same(cluster: &Cluster, before: &Clients, after_what: &str) -> Res
     let now = clients(cluster)?;
     for (client, held) in before {
         let holds = now.get(client);
-        ensure!(holds == Some(held), "after {after_what}: {client:?} held {held} MiB, now {holds:?}");
+        ensure!(
+            holds == Some(held),
+            "after {after_what}: {client:?} held {held} MiB, now {holds:?}"
+        );
     }
     Ok(())
 }

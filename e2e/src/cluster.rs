@@ -49,6 +49,7 @@ impl Cluster {
     /// Starts the control plane and the nodes and waits until they are ready.
     pub fn start(parts: Parts, specs: &[NodeSpec]) -> Result<Self> {
         std::fs::create_dir_all(&parts.logs)?;
+        cgroups::remove_stale(node::CGROUPS_OF_RUNS);
         // Sockets' paths are short.
         let dir = tempfile::Builder::new().prefix("mpshare-e2e-").tempdir()?;
         let control_plane = ControlPlane::start(&parts, dir.path())?;

@@ -36,10 +36,7 @@ pub fn check() -> Result<()> {
     }
     missing.dedup();
     if !missing.is_empty() {
-        bail!(
-            "missing; hint: apt-get install -y --no-install-recommends {}",
-            missing.join(" ")
-        );
+        bail!("missing; hint: apt-get install -y --no-install-recommends {}", missing.join(" "));
     }
     Ok(())
 }

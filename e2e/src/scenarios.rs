@@ -1,6 +1,8 @@
 //! What is to be seen on a real Kubernetes. Each scenario leaves the cluster as it found it: our
 //! product installed, nodes on `mps-2x`, no pod of a user.
 
+#![expect(clippy::print_stdout, reason = "a person follows a run as it goes")]
+
 mod clients;
 mod lifecycle;
 mod refusals;
@@ -36,6 +38,7 @@ pub const ALL: &[Scenario] = &[
     Scenario { name: "tke-labels", run: tke::labels },
     Scenario { name: "tke-checks", run: tke::checks },
     Scenario { name: "tke-examples", run: tke::examples },
+    Scenario { name: "device-lists", run: tke::device_lists },
     Scenario { name: "label-with-live-shares", run: clients::label_with_live_shares },
     Scenario { name: "broken-config", run: clients::broken_config },
     Scenario { name: "twenty-clients-survive", run: clients::survive },
@@ -106,4 +109,20 @@ pub(crate) fn await_units(cluster: &Cluster, node: &str, units: u32) -> Result<(
 pub(crate) fn choose(cluster: &Cluster, node: &str, config: &str) -> Result<()> {
     let label = format!("nvidia.com/device-plugin.config={config}");
     cluster.kubectl(&["label", "node", node, &label, "--overwrite"]).map(drop)
+}
+
+/// Waits until all pods of ours are of the present template and run.
+pub(crate) fn rolled_out(cluster: &Cluster) -> Result<()> {
+    for set in ["nvidia-device-plugin-daemonset", "nvidia-mps-control-daemon"] {
+        let set = format!("ds/{set}");
+        cluster.kubectl(&["rollout", "status", "-n", "kube-system", &set, "--timeout=120s"])?;
+    }
+    // Ready is what the kubelet saw last; a process that was killed a moment ago may be in it.
+    eventually("all containers of ours run", Duration::from_mins(1), || {
+        let running = "jsonpath={.items[*].status.containerStatuses[*].state.running.startedAt}";
+        let seen = cluster.kubectl(&["get", "pods", "-n", "kube-system", "-o", running])?;
+        let pods = cluster.kubectl(&["get", "pods", "-n", "kube-system", "-o", "name"])?;
+        let nodes = cluster.nodes.len();
+        Ok(seen.split_whitespace().count() == 3 * nodes && pods.lines().count() == 2 * nodes)
+    })
 }

@@ -174,6 +174,10 @@ pub enum Reason {
     )]
     CardInUse { gpu: GpuUuid, pids: Vec<i32> },
     #[error(
+        "process {pid} of user {uid} waits for `{gpu}`: the MPS of this driver serves one user at a time, and user {served} has clients on it; hint: give the pods of a card one `runAsUser`, or use a driver of 555 or newer, whose MPS serves all users"
+    )]
+    UserWaits { gpu: GpuUuid, pid: i32, uid: u32, served: u32 },
+    #[error(
         "no MPS server comes up on `{gpu}`; hint: look at `server.log` beside its pipe directory and at `dmesg`"
     )]
     NoServer { gpu: GpuUuid },
@@ -255,6 +259,7 @@ codes! {
     LimitMismatch
     ServerFault
     CardInUse
+    UserWaits
     NoServer
     ServerStuck
     ComputeModeDenied

@@ -49,6 +49,15 @@ pub struct LoggedLimits {
     pub percent: Option<ThreadPercent>,
 }
 
+/// A process that connected to the control daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewClient {
+    /// Its process.
+    pub pid: Pid,
+    /// Its user, as the daemon counts it: 0 for all where one server takes all users.
+    pub uid: u32,
+}
+
 /// Reads the end of a log, whole lines only. A log that isn't there is empty.
 pub fn tail(path: &Path) -> io::Result<String> {
     let mut file = match File::open(path) {
@@ -101,6 +110,19 @@ pub fn server_limits(log: &str, server: Pid) -> LoggedLimits {
         }
     }
     limits
+}
+
+/// The processes that the daemon has put on its pending list, the latest last, by `control.log`.
+/// That one of them was served since isn't written there.
+pub fn pending_clients(log: &str) -> impl Iterator<Item = NewClient> {
+    let lines = log.lines().filter_map(parse_line).filter(|line| line.role == Role::Control);
+    lines.filter_map(|line| {
+        let (pid, rest) = line.text.strip_prefix("NEW CLIENT ")?.split_once(" from user ")?;
+        let (uid, outcome) = rest.split_once(':')?;
+        let is_pending = outcome.ends_with("push client to pending list");
+        let client = NewClient { pid: Pid::new(pid.parse().ok()?)?, uid: uid.parse().ok()? };
+        is_pending.then_some(client)
+    })
 }
 
 /// Why a server failed, in its own words: the latest in `server.log`.

@@ -90,6 +90,17 @@ impl Proc {
         }))
     }
 
+    /// The effective user of a process.
+    pub fn uid(&self, pid: Pid) -> io::Result<Option<u32>> {
+        // Not the owner of its directory, which is root for a process that has changed its user.
+        let text = present(fs::read(self.file(pid, "status")))?;
+        Ok(text.and_then(|bytes| {
+            let text = String::from_utf8_lossy(&bytes);
+            let line = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+            line.split_whitespace().nth(1)?.parse().ok()
+        }))
+    }
+
     /// The pod and container of a process, read from its cgroup; `None` for one of the host.
     pub fn container(&self, pid: Pid) -> io::Result<Option<ContainerOf>> {
         let text = present(fs::read(self.file(pid, "cgroup")))?;

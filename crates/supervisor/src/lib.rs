@@ -28,6 +28,7 @@ mod servers;
 mod sole;
 mod start_limits;
 mod steps;
+mod waiting;
 mod watch;
 mod worker;
 

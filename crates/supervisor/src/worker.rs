@@ -20,6 +20,7 @@ use crate::event::Event;
 use crate::options::Options;
 use crate::servers::Load;
 use crate::steps::{Holder, Step, next_step};
+use crate::waiting;
 
 /// The first wait after a failure; doubles up to [`MAX_BACKOFF`].
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
@@ -293,6 +294,9 @@ impl Worker {
         }
         if let Some(server) = self.card.servers.pid() {
             self.watch_death(server.get());
+            let proc = &self.card.ports.host_proc;
+            let waits = || waiting::reason(&self.card.gpu.uuid, &*daemon, proc, (server, &clients));
+            status.reason = status.reason.take().or_else(|| waits().as_ref().map(ReasonText::from));
         }
         let is_busy = !clients.is_empty() || plan.units.iter().any(Unit::is_held);
         status.daemon = Some(DaemonStatus {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::Result;
 use rustix::process::Signal;
 
+use super::Parts;
 use super::host::Host;
 use super::network::{self, API_SERVICE, CONTROL_PLANE, SERVICES};
 use super::pki::Pki;
-use super::Parts;
 use crate::wait::eventually;
 
 const API_SERVER: &str = "apiserver";

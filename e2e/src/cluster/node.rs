@@ -227,16 +227,16 @@ fn cgroup(spec: &NodeSpec) -> PathBuf {
     cgroups_of_run().join(&spec.name)
 }
 
+/// Followed by the run's PID.
+pub(super) const CGROUPS_OF_RUNS: &str = "mpshare-e2e-";
+
 /// The parent of all nodes' cgroups.
 pub(super) fn cgroups_of_run() -> PathBuf {
-    format!("mpshare-e2e-{}", std::process::id()).into()
+    format!("{CGROUPS_OF_RUNS}{}", std::process::id()).into()
 }
 
 fn boot(spec: &NodeSpec, dir: &Path, parts: &Parts) -> Result<Host> {
-    let binds = [
-        (dir.join("kubelet"), "/var/lib/kubelet"),
-        (dir.join("driver"), DRIVER_ROOT),
-    ];
+    let binds = [(dir.join("kubelet"), "/var/lib/kubelet"), (dir.join("driver"), DRIVER_ROOT)];
     Host::boot(&spec.name, &binds, &parts.logs)
 }
 

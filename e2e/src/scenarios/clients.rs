@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
 
-use super::{NEXT_IMAGE, ONE_CARD, RELEASE, TWO_CARDS, await_units, choose};
+use super::{NEXT_IMAGE, ONE_CARD, RELEASE, TWO_CARDS, await_units, choose, rolled_out};
 use crate::clients::{Clients, clients, ensure_same};
 use crate::cluster::Cluster;
 use crate::pods::{self, Pod};
@@ -49,7 +49,7 @@ fn our_pods(cluster: &Cluster) -> Result<String> {
     cluster.kubectl(&["get", "pods", "-n", "kube-system", "-o", columns])
 }
 
-/// A broken key of the ConfigMap: the last good config stays, condition and Event say where the
+/// A broken key of the `ConfigMap`: the last good config stays, condition and Event say where the
 /// mistake is.
 pub(super) fn broken_config(cluster: &mut Cluster) -> Result<()> {
     let config_map = "nvidia-device-plugin-configs";
@@ -89,7 +89,12 @@ pub(super) fn survive(cluster: &mut Cluster) -> Result<()> {
     cluster.shell(&format!("helm upgrade {next}"))?;
     rolled_out(cluster)?;
     let images = cluster.kubectl(&[
-        "get", "pods", "-n", "kube-system", "-o", "jsonpath={.items[*].spec.containers[*].image}",
+        "get",
+        "pods",
+        "-n",
+        "kube-system",
+        "-o",
+        "jsonpath={.items[*].spec.containers[*].image}",
     ])?;
     let (_, tag) = NEXT_IMAGE.rsplit_once(':').context("no tag")?;
     ensure!(images.split(' ').all(|image| image.ends_with(tag)), "not upgraded: {images}");
@@ -165,21 +170,6 @@ fn still_there(cluster: &Cluster, before: &Clients, what: &str) -> Result<()> {
     ensure!(now.len() == before.len(), "after {what} there are {} clients", now.len());
     println!("    after {what}: the same {} clients", now.len());
     Ok(())
-}
-
-fn rolled_out(cluster: &Cluster) -> Result<()> {
-    for set in ["nvidia-device-plugin-daemonset", "nvidia-mps-control-daemon"] {
-        let set = format!("ds/{set}");
-        cluster.kubectl(&["rollout", "status", "-n", "kube-system", &set, "--timeout=120s"])?;
-    }
-    // Ready is what the kubelet saw last; a process that was killed a moment ago may be in it.
-    eventually("all containers of ours run", Duration::from_mins(1), || {
-        let running = "jsonpath={.items[*].status.containerStatuses[*].state.running.startedAt}";
-        let seen = cluster.kubectl(&["get", "pods", "-n", "kube-system", "-o", running])?;
-        let pods = cluster.kubectl(&["get", "pods", "-n", "kube-system", "-o", "name"])?;
-        let nodes = cluster.nodes.len();
-        Ok(seen.split_whitespace().count() == 3 * nodes && pods.lines().count() == 2 * nodes)
-    })
 }
 
 /// Kills the process of each container of ours, and returns how many there were.

@@ -27,7 +27,12 @@ pub(super) fn qgpu(cluster: &mut Cluster) -> Result<()> {
     let patch = |value: serde_json::Value| {
         let patch = json!({"status": {"capacity": {"tke.cloud.tencent.com/qgpu-core": value}}});
         cluster.kubectl(&[
-            "patch", "node", ONE_CARD, "--subresource=status", "-p", &patch.to_string(),
+            "patch",
+            "node",
+            ONE_CARD,
+            "--subresource=status",
+            "-p",
+            &patch.to_string(),
         ])
     };
     patch(json!("100"))?;

@@ -52,7 +52,8 @@ fn own_shared_memory(cluster: &Cluster) -> Result<()> {
         .with_container("volumeMounts", json!([{"name": "shm", "mountPath": "/dev/shm"}]))
         .create(cluster)?;
     eventually("the pod with its own /dev/shm has an answer", Duration::from_mins(1), || {
-        let phase = cluster.kubectl(&["get", "pod", "own-shm", "-o", "jsonpath={.status.phase}"])?;
+        let phase =
+            cluster.kubectl(&["get", "pod", "own-shm", "-o", "jsonpath={.status.phase}"])?;
         let log = cluster.kubectl(&["logs", "own-shm"]).unwrap_or_default();
         Ok(phase == "Failed" || log.contains("holding"))
     })?;
@@ -64,7 +65,8 @@ fn own_shared_memory(cluster: &Cluster) -> Result<()> {
 pub(super) fn second_user_on_an_old_driver(cluster: &mut Cluster) -> Result<()> {
     choose(cluster, ODD_CARDS, "mps-2x")?;
     let as_user = |name: &str, uid: u32| {
-        Pod::new(name, ODD_CARDS, &HOLD).with_container("securityContext", json!({"runAsUser": uid}))
+        Pod::new(name, ODD_CARDS, &HOLD)
+            .with_container("securityContext", json!({"runAsUser": uid}))
     };
     as_user("first", 1000).start(cluster)?;
     as_user("second", 1001).create(cluster)?;
@@ -80,7 +82,12 @@ pub(super) fn second_user_on_an_old_driver(cluster: &mut Cluster) -> Result<()> 
 fn told(cluster: &Cluster) -> Result<String> {
     let events = cluster.kubectl(&["get", "events", "-A"])?;
     let logs = cluster.kubectl(&[
-        "logs", "-n", "kube-system", "-l", "qcloud-app=nvidia-mps-control-daemon", "--tail=200",
+        "logs",
+        "-n",
+        "kube-system",
+        "-l",
+        "qcloud-app=nvidia-mps-control-daemon",
+        "--tail=200",
     ])?;
     Ok(events + &logs)
 }

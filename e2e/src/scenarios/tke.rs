@@ -28,11 +28,12 @@ pub(super) fn labels(cluster: &mut Cluster) -> Result<()> {
 
 /// "验证与运维": the checks, their expected output, and each log.
 pub(super) fn checks(cluster: &mut Cluster) -> Result<()> {
-    let described = cluster.shell(&format!(
-        "kubectl describe node {ONE_CARD} | grep -E \"nvidia.com/gpu\""
-    ))?;
-    let lines: Vec<String> =
-        described.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let described =
+        cluster.shell(&format!("kubectl describe node {ONE_CARD} | grep -E \"nvidia.com/gpu\""))?;
+    let lines: Vec<String> = described
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
     ensure!(
         lines.iter().filter(|line| *line == "nvidia.com/gpu: 2").count() == 2,
         "capacity and allocatable: {described}"
@@ -45,7 +46,20 @@ pub(super) fn checks(cluster: &mut Cluster) -> Result<()> {
         let pods = cluster.shell(&format!("kubectl get pod -n kube-system -l qcloud-app={set}"))?;
         ensure!(pods.matches("Running").count() == cluster.nodes.len(), "{pods}");
     }
+    ack_checks(cluster)?;
     logs(cluster)
+}
+
+/// What the ACK document says of its daemon's pods: found by its label, one for each node, not to be
+/// evicted (S1).
+fn ack_checks(cluster: &Cluster) -> Result<()> {
+    let list = "kubectl get po -l app.aliyun.com/name=mps-control-daemon -A";
+    let listed = cluster.shell(list)?;
+    ensure!(listed.matches("Running").count() == cluster.nodes.len(), "{listed}");
+    let classes =
+        cluster.shell(&format!("{list} -o jsonpath='{{.items[*].spec.priorityClassName}}'"))?;
+    ensure!(classes.split(' ').all(|class| class == "system-node-critical"), "{classes}");
+    Ok(())
 }
 
 /// Each container's log says what it has done.
@@ -104,11 +118,42 @@ fn injected(cluster: &Cluster) -> Result<()> {
         ensure!(seen.contains(text), "`{text}` isn't in the container: {seen}");
     }
     ensure!(seen.matches("GPU-").count() >= 1, "the container doesn't see its card: {seen}");
+    let directories =
+        "ls -d /run/nvidia/mps/nvidia.com/gpu/GPU-*/pipe /run/nvidia/mps/nvidia.com/gpu/GPU-*/log";
+    for node in &cluster.nodes {
+        let listed = node.host().run("sh", &["-c", directories])?;
+        ensure!(listed.lines().count() >= 2, "`{}` lacks directories: {listed}", node.name());
+    }
     // Its program is a client of the MPS server, its own card only, within its share.
     let done = cluster.kubectl(&[
-        "exec", "mps-inference-demo", "--", "cuda-sample", "--until-oom", "64Mi", "--hold", "1ms",
+        "exec",
+        "mps-inference-demo",
+        "--",
+        "cuda-sample",
+        "--until-oom",
+        "64Mi",
+        "--hold",
+        "1ms",
     ]);
     let said = done.unwrap_or_else(|error| format!("{error:#}"));
     ensure!(said.contains("MiB"), "the program didn't run: {said}");
+    Ok(())
+}
+
+/// However the devices are handed to the container runtime, the container has its card and no other.
+pub(super) fn device_lists(cluster: &mut Cluster) -> Result<()> {
+    for strategy in ["volume-mounts", "cdi-annotations", "envvar"] {
+        cluster.shell(&format!(
+            "helm upgrade {} --set deviceListStrategy={strategy}",
+            super::RELEASE
+        ))?;
+        super::rolled_out(cluster)?;
+        await_units(cluster, TWO_CARDS, 4)?;
+        pods::Pod::new("one-card", TWO_CARDS, &["--alloc", "1Gi", "--hold", "forever"])
+            .start(cluster)?;
+        let seen = cluster.kubectl(&["exec", "one-card", "--", "nvidia-smi", "-L"])?;
+        ensure!(seen.lines().count() == 1, "by {strategy} the container sees {seen}");
+        pods::delete_all(cluster)?;
+    }
     Ok(())
 }

@@ -89,3 +89,17 @@ proptest! {
         let _failure = server_failure(&text);
     }
 }
+
+#[test]
+fn clients_that_were_put_off_are_those_of_the_pending_list() {
+    let log = "\
+[2026-11-30 05:33:04.867 Control  7412] NEW CLIENT 11 from user 0: Server already exists
+[2026-11-30 05:33:04.868 Control  7412] NEW CLIENT 12 from user 1000: Server is not ready, push client to pending list
+[2026-11-30 05:33:04.869 Server   7500] NEW CLIENT 13 from user 7: Server is not ready, push client to pending list
+[2026-11-30 05:33:04.870 Control  7412] NEW CLIENT x from user 7: Server is not ready, push client to pending list
+[2026-11-30 05:33:04.871 Control  7412] NEW CLIENT 14 from user 1001: Server is not ready, push client to pending list
+";
+    let found: Vec<(i32, u32)> =
+        pending_clients(log).map(|client| (client.pid.get(), client.uid)).collect();
+    assert_eq!(found, [(12, 1000), (14, 1001)]);
+}

@@ -72,3 +72,14 @@ proptest! {
         let _stat = parse_stat(&text);
     }
 }
+
+#[test]
+fn the_user_is_the_effective_one() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("7")).unwrap();
+    let status = "Name:\tx\nUid:\t0\t1000\t0\t1000\nGid:\t5\t5\t5\t5\n";
+    fs::write(dir.path().join("7/status"), status).unwrap();
+    let proc = Proc::new(dir.path());
+    assert_eq!(proc.uid(Pid::new(7).unwrap()).unwrap(), Some(1000));
+    assert_eq!(proc.uid(Pid::new(8).unwrap()).unwrap(), None);
+}
