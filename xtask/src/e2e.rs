@@ -13,7 +13,9 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
     build::run(build::cargo().args(["build", "--package", "mpshare-e2e"]))?;
     let output = target_dir().join("e2e");
     let tools = output.join("bin");
-    eprintln!("building Kubernetes, etcd and Helm, unless they are there; the first time takes minutes");
+    eprintln!(
+        "building Kubernetes, etcd and Helm, unless they are there; the first time takes minutes"
+    );
     for script in ["build", "build-helm"] {
         build::run(Command::new(root().join("e2e/cluster").join(script)).arg(&tools))?;
     }

@@ -70,10 +70,7 @@ impl Options {
 
     fn programs(&self) -> Programs {
         let below = self.own_root().map(|root| root.join("usr/bin"));
-        Programs {
-            directory: self.mps_programs.clone().or(below),
-            libraries: self.libraries(),
-        }
+        Programs { directory: self.mps_programs.clone().or(below), libraries: self.libraries() }
     }
 
     /// Where the driver's libraries are; empty where the loader knows.
