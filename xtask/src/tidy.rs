@@ -17,6 +17,7 @@ const MAX_LINES: usize = 500;
 const ARROWS: [(&str, &[&str]); 12] = [
     ("mpshare-core", &[]),
     ("mpshare-api", &["mpshare-core"]),
+    ("jsonpath-rust", &[]),
     ("mpshare-kubelet", &["mpshare-api"]),
     ("mpshare-nvml", &["mpshare-core"]),
     ("mpshare-mps", &["mpshare-core", "mpshare-api"]),
