@@ -13,6 +13,7 @@ pub mod layout;
 pub mod names;
 pub mod plugin_status;
 pub mod status;
+pub mod yaml;
 
 pub use allocations::{AllocationRecord, Allocations};
 pub use chosen::ChosenConfig;

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
+
+mod kubeconfig;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClusterOptions {
@@ -18,7 +20,7 @@ impl ClusterOptions {
     pub(crate) async fn client(&self) -> Result<Client> {
         let config = match &self.kubeconfig {
             Some(path) => {
-                let file = Kubeconfig::read_from(path)
+                let file = kubeconfig::read(path)
                     .with_context(|| format!("kubeconfig `{}`", path.display()))?;
                 Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
                     .await

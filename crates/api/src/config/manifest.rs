@@ -1,10 +1,9 @@
 //! The texts of a `ConfigMap` manifest, so that a file can be checked before it is applied.
 
-use std::collections::BTreeMap;
-
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::MAX_BYTES;
+use crate::yaml;
 
 /// One config of a `ConfigMap`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,28 +16,6 @@ pub struct ConfigText {
     pub text: String,
 }
 
-#[derive(Deserialize)]
-struct Manifest {
-    kind: Option<String>,
-    #[serde(default)]
-    metadata: Option<Metadata>,
-    #[serde(default)]
-    data: Option<BTreeMap<String, String>>,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    name: Option<String>,
-}
-
-impl Manifest {
-    fn texts(self) -> impl Iterator<Item = ConfigText> {
-        let map = self.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
-        let data = self.data.unwrap_or_default().into_iter();
-        data.map(move |(key, text)| ConfigText { map: map.clone(), key, text })
-    }
-}
-
 /// The configs of the `ConfigMap` manifests in a text; `None` when there is no such manifest.
 ///
 /// Several documents are allowed, as in the output of `helm template`; those that aren't a
@@ -47,19 +24,31 @@ pub fn config_map_texts(text: &str) -> Option<Vec<ConfigText>> {
     if text.len() > MAX_BYTES.saturating_mul(2) {
         return None;
     }
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! { max_depth: 32, max_nodes: 50_000, max_aliases: 1_000 },
-        with_snippet: false,
-    };
-    let documents: Vec<Option<Manifest>> =
-        serde_saphyr::from_multiple_with_options(text, options).ok()?;
-    let mut maps = documents
-        .into_iter()
-        .flatten()
-        .filter(|manifest| manifest.kind.as_deref() == Some("ConfigMap"))
-        .peekable();
+    let documents = yaml::documents(text).ok()?;
+    let is_map = |document: &&Value| document.get("kind").is_some_and(|kind| kind == "ConfigMap");
+    let mut maps = documents.iter().filter(is_map).peekable();
     maps.peek()?;
-    Some(maps.flat_map(Manifest::texts).collect())
+    Some(maps.flat_map(texts).collect())
+}
+
+fn texts(manifest: &Value) -> impl Iterator<Item = ConfigText> {
+    let map = manifest.pointer("/metadata/name").map(written).unwrap_or_default();
+    let data = manifest.get("data").and_then(Value::as_object).into_iter().flatten();
+    data.map(move |(key, text)| ConfigText {
+        map: map.clone(),
+        key: key.clone(),
+        text: written(text),
+    })
+}
+
+/// A value as it stands in a manifest. The API server takes texts only, but what is wrong with a
+/// config that is none is better said in words about configs.
+fn written(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
 }
 
 #[cfg(test)]
