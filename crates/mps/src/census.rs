@@ -46,12 +46,33 @@ impl MpsProcess {
     /// another mount namespace, and none of its files can be seen from here. A directory that
     /// was removed is nobody else's.
     pub fn is_elsewhere(&self, proc: &Proc) -> bool {
-        let below = self.pipe.strip_prefix("/").unwrap_or(&self.pipe);
-        let root = proc.root().join(self.pid.to_string()).join("root");
-        let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
-        let there = identity(&root.join(below));
+        let there = identity(&self.pipe_in_view_of(self.pid, proc));
         there.is_some() && there != identity(&self.pipe)
     }
+
+    /// Whether only its own container can reach it: the host has another directory at that path, or
+    /// none. `false` where that can't be seen.
+    pub fn is_private(&self, proc: &Proc) -> bool {
+        let can_look = |pid| root_of(pid, proc).metadata().is_ok();
+        let host = Pid::HOST_INIT;
+        let there = identity(&self.pipe_in_view_of(self.pid, proc));
+        let is_hosts = there.is_some() && there == identity(&self.pipe_in_view_of(host, proc));
+        can_look(self.pid) && can_look(host) && !is_hosts
+    }
+
+    fn pipe_in_view_of(&self, pid: Pid, proc: &Proc) -> PathBuf {
+        root_of(pid, proc).join(self.pipe.strip_prefix("/").unwrap_or(&self.pipe))
+    }
+}
+
+/// The root directory of a process.
+fn root_of(pid: Pid, proc: &Proc) -> PathBuf {
+    proc.root().join(pid.to_string()).join("root")
+}
+
+/// What tells a directory from all others; `None` where there is none.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
 /// Counts them, in the order of their ids.
@@ -125,6 +146,28 @@ mod tests {
         fs::remove_dir_all(&root).unwrap();
         symlink("/", &root).unwrap();
         assert!(!is_elsewhere());
+    }
+
+    #[test]
+    fn a_daemon_is_private_where_the_host_has_another_directory_at_its_path_or_none() {
+        let machine = Machine(tempfile::tempdir().unwrap());
+        machine.process(1, "init", "init\0", "");
+        let environment = "CUDA_MPS_PIPE_DIRECTORY=/m/pipe\0";
+        machine.process(10, CONTROL, "nvidia-cuda-mps-control\0-d\0", environment);
+        let proc = Proc::new(machine.0.path());
+        let is_private = || mps_processes(&proc).unwrap()[0].is_private(&proc);
+        let root = |pid: &str| machine.0.path().join(pid).join("root");
+        fs::create_dir_all(root("10").join("m/pipe")).unwrap();
+        assert!(!is_private(), "the host can't be looked at");
+        fs::create_dir(root("1")).unwrap();
+        assert!(is_private(), "the host has none");
+        fs::create_dir_all(root("1").join("m/pipe")).unwrap();
+        assert!(is_private(), "the host has another one");
+        fs::remove_dir_all(root("10")).unwrap();
+        symlink(root("1"), root("10")).unwrap();
+        assert!(!is_private(), "it is the host's");
+        fs::remove_dir(root("1").join("m/pipe")).unwrap();
+        assert!(is_private(), "nobody can reach it any more");
     }
 
     #[test]

@@ -10,6 +10,9 @@ use std::fmt;
 pub struct Pid(i32);
 
 impl Pid {
+    /// The first process of the PID namespace, which has the host's own root directory.
+    pub(crate) const HOST_INIT: Self = Self(1);
+
     /// A process id; `None` for 0 and below.
     pub const fn new(pid: i32) -> Option<Self> {
         if pid > 0 { Some(Self(pid)) } else { None }

@@ -35,8 +35,11 @@ impl Obstacles {
         }
         // Where processes can't be listed, none is in the way.
         let processes = mps_processes(&ports.host_proc).unwrap_or_default();
-        let foreign = processes.into_iter().find(|process| is_foreign_on(process, root, gpu))?;
-        Some(foreign_mps(gpu, &foreign))
+        let is_in_the_way = |process: &&MpsProcess| {
+            // A pod may run a daemon for itself alone, in directories of the same names.
+            is_foreign_on(process, root, gpu) && !process.is_private(&ports.host_proc)
+        };
+        Some(foreign_mps(gpu, processes.iter().find(is_in_the_way)?))
     }
 
     fn of_place(&self, ports: &Ports) -> Option<Obstacle> {
