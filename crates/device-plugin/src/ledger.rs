@@ -142,7 +142,9 @@ fn former_pods(records: &[Record], share: &LiveShare, clients: &Clients) -> Vec<
         .flat_map(|record| {
             let is_before = record.overlaps(&share.ids);
             let older = record.former_pods.iter();
-            let still_there = older.filter(move |uid| !is_before || clients.may_live(record, uid));
+            // Else records that take each other's place, each in less time than a former pod is
+            // kept, would hand on all that there have ever been.
+            let still_there = older.filter(|uid| clients.may_live(record, uid));
             still_there.chain(record.pod_uid.as_ref().filter(|_| is_before)).cloned()
         })
         .collect();
@@ -196,6 +198,26 @@ mod tests {
         let clients = Clients::of(Some(&status(vec![gpu])));
         let after = regrant(&[before], &clients);
         assert_eq!(after[0].former_pods, ["pod-a", "pod-c"]);
+    }
+
+    #[test]
+    fn two_units_that_change_hands_all_the_time_do_not_hand_on_pods_that_are_gone() {
+        let mut records = vec![record(&[unit(0, 0)], "pod-a"), record(&[unit(0, 1)], "pod-b")];
+        let gpu = resource("nvidia.com/gpu");
+        for revision in 1..20 {
+            let mut status = status(vec![ready(0, "any")]);
+            status.former_pods = FormerPods { revision: revision - 1, alive: Vec::new() };
+            let clients = Clients::of(Some(&status));
+            let live: Vec<LiveShare> = records.iter().map(|record| record.share.clone()).collect();
+            let ids = [unit(0, u32::try_from(revision % 2).unwrap())];
+            let grant = grant(&node_config(2), &inventory(1), &live, &gpu, &ids).unwrap();
+            records = granted(&records, &grant, &clients, (revision, Instant::now()));
+            for record in &mut records {
+                record.pod_uid.get_or_insert_with(|| format!("pod-{revision}"));
+            }
+        }
+        let most = records.iter().map(|record| record.former_pods.len()).max();
+        assert!(most <= Some(2), "{records:?}");
     }
 
     #[test]
