@@ -86,6 +86,25 @@ users:
     }
 
     #[test]
+    fn credentials_are_read_as_they_stand() {
+        let user = serde_json::json!({
+            "token": "t",
+            "client-certificate-data": "Y2VydA==",
+            "client-key-data": "a2V5",
+            "exec": {"command": "login", "args": ["a"], "env": [{"name": "N", "value": "1"}]},
+        });
+        let text = serde_json::json!({"users": [{"name": "u", "user": user}]}).to_string();
+        let config = read_text("credentials", &text).unwrap();
+        let read = serde_json::to_value(&config.auth_infos[0]).unwrap();
+        for key in ["token", "client-certificate-data", "client-key-data"] {
+            assert_eq!(read["user"][key], user[key]);
+        }
+        for key in ["command", "args", "env"] {
+            assert_eq!(read["user"]["exec"][key], user["exec"][key]);
+        }
+    }
+
+    #[test]
     fn the_documents_of_a_file_are_merged_and_the_first_counts() {
         let text = "current-context: a\n---\ncurrent-context: b\ncontexts: [{name: b}]\n";
         let config = read_text("merged", text).unwrap();
