@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+
+use crate::wait::eventually;
 
 const MOUNT: &str = "/sys/fs/cgroup";
 
@@ -30,7 +33,10 @@ pub(crate) fn create(cgroup: &Path) -> Result<()> {
 /// Removes a cgroup and what is below it. Processes in it have ended.
 pub(crate) fn remove(cgroup: &Path) -> Result<()> {
     for group in paths(cgroup) {
-        remove_tree(&group).with_context(|| format!("can't remove `{}`", group.display()))?;
+        // Processes that were killed take a moment to leave.
+        eventually(&format!("`{}` is removed", group.display()), Duration::from_secs(10), || {
+            Ok(remove_tree(&group).map(|()| true)?)
+        })?;
     }
     Ok(())
 }
@@ -63,7 +69,7 @@ fn hierarchies() -> Vec<PathBuf> {
 }
 
 /// Removes one directory of a cgroup and what is below it; none is fine.
-pub(crate) fn remove_tree(group: &Path) -> std::io::Result<()> {
+fn remove_tree(group: &Path) -> std::io::Result<()> {
     let Ok(entries) = fs::read_dir(group) else { return Ok(()) };
     for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
         remove_tree(&entry.path())?;

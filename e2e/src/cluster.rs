@@ -91,6 +91,25 @@ impl Cluster {
         })
     }
 
+    /// Ends a node's kubelet and starts it again, until it has said what it found.
+    pub fn restart_kubelet(&mut self, name: &str) -> Result<()> {
+        let node = self.node(name)?;
+        node.end_kubelet()?;
+        node.start_kubelet()?;
+        self.await_heartbeat(name)
+    }
+
+    /// Waits for the next word of a node's kubelet. Until then the Node object may say what was so
+    /// before a restart.
+    pub fn await_heartbeat(&self, node: &str) -> Result<()> {
+        let last = "jsonpath={.status.conditions[?(@.type==\"Ready\")].lastHeartbeatTime}";
+        let heartbeat = || self.kubectl(&["get", "node", node, "-o", last]);
+        let before = heartbeat()?;
+        eventually(&format!("the kubelet of `{node}` reports"), Duration::from_mins(1), || {
+            Ok(heartbeat()? != before)
+        })
+    }
+
     /// Runs `kubectl` and returns what it printed.
     pub fn kubectl(&self, args: &[&str]) -> Result<String> {
         let output = self.command("kubectl").args(args).output()?;

@@ -10,7 +10,6 @@ mod libraries;
 use std::path::PathBuf;
 
 pub use archive::pack;
-pub use catalogue::pack_all;
 pub use libraries::{Library, libraries};
 
 /// What goes into an image.

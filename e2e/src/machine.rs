@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 
 /// Programs beside Kubernetes' own, with the Debian packages that have them.
-const PROGRAMS: [(&str, &str); 9] = [
+const PROGRAMS: [(&str, &str); 13] = [
     ("containerd", "containerd"),
     ("ctr", "containerd"),
     ("runc", "runc"),
@@ -13,6 +13,10 @@ const PROGRAMS: [(&str, &str); 9] = [
     ("conntrack", "conntrack"),
     ("openssl", "openssl"),
     ("busybox", "busybox-static"),
+    ("ps", "procps"),
+    ("sysctl", "procps"),
+    ("nsenter", "util-linux"),
+    ("setpriv", "util-linux"),
 ];
 
 /// Where the CNI plugins of Debian's package are.

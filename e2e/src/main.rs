@@ -4,7 +4,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
@@ -14,6 +16,8 @@ use mpshare_e2e::scenarios::{self, NEXT_IMAGE, Scenario};
 use mpshare_e2e::{driver_root, image, machine};
 use mpshare_sim_runtime::Config;
 use mpshare_sim_state::Store;
+use signal_hook::consts::TERM_SIGNALS;
+use signal_hook::flag;
 
 #[derive(Debug, Parser)]
 #[command(name = "mpshare-e2e", about = "mpshare on a real Kubernetes with simulated GPUs")]
@@ -112,28 +116,18 @@ impl Run {
             })
             .collect();
         anyhow::ensure!(!chosen.is_empty(), "no scenario's name contains {:?}", self.filter);
+        let is_over = until_signal()?;
         let mut cluster = timed("start the cluster", || self.start())?;
-        let mut failed = Vec::new();
-        for scenario in &chosen {
-            let outcome = timed(scenario.name, || (scenario.run)(&mut cluster));
-            if let Err(error) = outcome {
-                println!("{}: FAILED: {error:#}", scenario.name);
-                cluster.collect(scenario.name)?;
-                failed.push(scenario.name);
-                if scenario.name == scenarios::INSTALL {
-                    // Everything else would only wait in vain.
-                    break;
-                }
-                timed("reset", || scenarios::reset(&mut cluster))?;
-            }
-        }
-        if self.keep {
+        let told = tell(&chosen, &mut cluster, &is_over);
+        if self.keep && !is_over() {
             println!("the cluster stays until Ctrl-C; `kubectl` for it:\n  {}", cluster.hint());
-            loop {
-                std::thread::park();
+            while !is_over() {
+                std::thread::sleep(Duration::from_millis(100));
             }
         }
+        // Also after a failure: cgroups outlive this process.
         timed("stop the cluster", || cluster.stop())?;
+        let failed = told?;
         for name in &failed {
             println!("failed: {name}; logs are in {}", self.output.join("logs").display());
         }
@@ -157,9 +151,7 @@ impl Run {
         };
         Cluster::start(parts, &scenarios::nodes())
     }
-}
 
-impl Run {
     /// Packs what the nodes run, and says how large it is.
     fn pack_images(&self, dir: &Path) -> Result<Vec<PathBuf>> {
         let mpshare = self.built.join("mpshare");
@@ -178,6 +170,40 @@ impl Run {
         };
         images.iter().enumerate().map(pack).collect()
     }
+}
+
+/// Runs scenarios and returns the names of those that failed.
+fn tell(
+    chosen: &[&Scenario],
+    cluster: &mut Cluster,
+    is_over: &impl Fn() -> bool,
+) -> Result<Vec<&'static str>> {
+    let mut failed = Vec::new();
+    for scenario in chosen {
+        let outcome = timed(scenario.name, || (scenario.run)(cluster));
+        anyhow::ensure!(!is_over(), "ended by a signal during `{}`", scenario.name);
+        if let Err(error) = outcome {
+            println!("{}: FAILED: {error:#}", scenario.name);
+            cluster.collect(scenario.name)?;
+            failed.push(scenario.name);
+            if scenario.name == scenarios::INSTALL {
+                // Everything else would only wait in vain.
+                break;
+            }
+            timed("reset", || scenarios::reset(cluster))?;
+        }
+    }
+    Ok(failed)
+}
+
+/// Whether this process was told to end. The second signal ends it at once.
+fn until_signal() -> Result<impl Fn() -> bool> {
+    let is_told = Arc::new(AtomicBool::new(false));
+    for signal in TERM_SIGNALS {
+        flag::register_conditional_shutdown(*signal, 1, Arc::clone(&is_told))?;
+        flag::register(*signal, Arc::clone(&is_told))?;
+    }
+    Ok(move || is_told.load(Ordering::Relaxed))
 }
 
 fn timed<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {

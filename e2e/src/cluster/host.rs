@@ -114,17 +114,23 @@ impl Host {
     pub fn end(&mut self, name: &str, signal: Signal) -> Result<()> {
         let mut process =
             self.processes.remove(name).with_context(|| format!("`{name}` wasn't started"))?;
-        // Fails only when it has ended by itself.
-        drop(signal_process(process.pid, signal));
-        process.entry.wait()?;
+        // Until its parent is gone too, its number is nobody else's.
+        if process.entry.try_wait()?.is_none() {
+            // Fails only when it has ended by itself.
+            drop(signal_process(process.pid, signal));
+            process.entry.wait()?;
+        }
         Ok(())
     }
 
-    /// The power fails: everything on the machine ends at once.
+    /// The power fails: everything on the machine ends at once. A second time it does nothing.
     pub fn power_off(&mut self) {
-        // Fails only when it has ended already.
-        drop(signal_process(self.pid, Signal::KILL));
-        drop(self.shell.wait());
+        // Afterwards the number of PID 1 may be another process's.
+        if matches!(self.shell.try_wait(), Ok(None)) {
+            // Fails only when it has ended already.
+            drop(signal_process(self.pid, Signal::KILL));
+            drop(self.shell.wait());
+        }
         for process in self.processes.values_mut() {
             drop(process.entry.wait());
         }

@@ -79,11 +79,8 @@ impl Node {
 
     /// Where cgroups of this node's MPS daemons are, while there are any.
     pub fn daemon_cgroups(&self) -> Vec<PathBuf> {
-        let groups = self.spec.cards.iter().map(|card| {
-            let short: String = card.uuid.chars().take(12).collect();
-            Path::new("mpshare").join(short)
-        });
-        groups.flat_map(|group| cgroups::paths(&group)).collect()
+        let cards = self.spec.cards.iter();
+        cards.flat_map(|card| cgroups::paths(&daemon_cgroup(&card.uuid))).collect()
     }
 
     /// Starts a program of the node itself, in no pod.
@@ -208,8 +205,8 @@ impl Node {
     /// Ends everything on it. Cgroups go too, which on this one machine outlive a node.
     pub(super) fn power_off(&mut self) -> Result<()> {
         self.host.power_off();
-        for group in self.daemon_cgroups() {
-            cgroups::remove_tree(&group)?;
+        for card in &self.spec.cards {
+            cgroups::remove(&daemon_cgroup(&card.uuid))?;
         }
         cgroups::remove(&cgroup(&self.spec))
     }
@@ -233,6 +230,11 @@ pub(super) const CGROUPS_OF_RUNS: &str = "mpshare-e2e-";
 /// The parent of all nodes' cgroups.
 pub(super) fn cgroups_of_run() -> PathBuf {
     format!("{CGROUPS_OF_RUNS}{}", std::process::id()).into()
+}
+
+/// The cgroup of a card's MPS daemon.
+fn daemon_cgroup(uuid: &str) -> PathBuf {
+    Path::new("mpshare").join(uuid.chars().take(12).collect::<String>())
 }
 
 fn boot(spec: &NodeSpec, dir: &Path, parts: &Parts) -> Result<Host> {

@@ -1,13 +1,12 @@
 //! The images that the scenarios run.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Image, Library, libraries, pack};
+use super::{Image, Library, libraries};
 
 /// The sandbox of every pod.
 pub const PAUSE: &str = "localhost/pause:1";
@@ -30,24 +29,6 @@ const TOOLS: [&str; 26] = [
 
 /// Sleeps until it is told to go, and takes in the orphans of a pod with one PID namespace.
 const PAUSE_SCRIPT: &str = "trap 'exit 0' TERM INT; while :; do sleep 86400 & wait $!; done";
-
-/// Packs all images of the scenarios into `dir`, from the programs in `binaries` (a directory that
-/// cargo has built into), and returns the archives.
-pub fn pack_all(binaries: &Path, dir: &Path) -> Result<Vec<PathBuf>> {
-    let scratch = dir.join("stripped");
-    fs::create_dir_all(&scratch).with_context(|| format!("can't make `{}`", scratch.display()))?;
-    let images = [
-        ("pause", pause()),
-        ("mpshare", mpshare(MPSHARE, &binaries.join("mpshare"), &scratch)?),
-        ("cuda", cuda(binaries, &scratch)?),
-    ];
-    let pack = |(file, image): (&str, Image)| {
-        let archive = dir.join(format!("{file}.tar"));
-        pack(&image, &archive)?;
-        Ok(archive)
-    };
-    images.into_iter().map(pack).collect()
-}
 
 /// The image [`PAUSE`].
 pub fn pause() -> Image {

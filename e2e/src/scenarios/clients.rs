@@ -107,14 +107,13 @@ pub(super) fn survive(cluster: &mut Cluster) -> Result<()> {
     still_there(cluster, &twenty, "deletion of each pod of ours")?;
 
     let killed = kill_our_processes(cluster)?;
-    ensure!(killed >= 2 * 3, "only {killed} processes of ours were found");
+    let containers = 3 * cluster.nodes.len();
+    ensure!(killed >= containers, "{killed} processes of ours in {containers} containers");
     rolled_out(cluster)?;
     still_there(cluster, &twenty, "kill -9 of each process of ours")?;
 
     for node in [ONE_CARD, TWO_CARDS] {
-        let node = cluster.node(node)?;
-        node.end_kubelet()?;
-        node.start_kubelet()?;
+        cluster.restart_kubelet(node)?;
     }
     still_there(cluster, &twenty, "a kubelet restart")?;
     for node in [ONE_CARD, TWO_CARDS] {
@@ -124,8 +123,12 @@ pub(super) fn survive(cluster: &mut Cluster) -> Result<()> {
     }
     still_there(cluster, &twenty, "a containerd restart")?;
     cluster.control_plane.end_api_server()?;
+    // Long enough for every watch to end and be tried again.
     std::thread::sleep(Duration::from_secs(3));
     cluster.control_plane.start_api_server()?;
+    for node in [ONE_CARD, TWO_CARDS] {
+        cluster.await_heartbeat(node)?;
+    }
     still_there(cluster, &twenty, "an API server outage")?;
 
     pods::delete_all(cluster)?;

@@ -98,14 +98,14 @@ fn await_told(cluster: &Cluster, node: &str, code: &str, words: &str) -> Result<
     Ok(())
 }
 
-fn await_event(cluster: &Cluster, code: &str, words: &str) -> Result<()> {
+pub(super) fn await_event(cluster: &Cluster, code: &str, words: &str) -> Result<()> {
     eventually(&format!("an Event says {code}"), Duration::from_mins(1), || {
         let events = cluster.kubectl(&["get", "events", "-A"])?;
         Ok(events.lines().any(|event| event.contains(code) && event.contains(words)))
     })
 }
 
-fn await_condition(cluster: &Cluster, node: &str, reason: &str) -> Result<()> {
+pub(super) fn await_condition(cluster: &Cluster, node: &str, reason: &str) -> Result<()> {
     let condition = "jsonpath={.status.conditions[?(@.type==\"MPSShareReady\")]}";
     let mut last = String::new();
     eventually(&format!("the condition of `{node}` says {reason}"), Duration::from_secs(30), || {

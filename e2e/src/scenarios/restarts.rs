@@ -20,9 +20,7 @@ pub(super) fn shares(cluster: &mut Cluster) -> Result<()> {
     in_place(cluster)?;
     deployment(cluster)?;
     let before = await_clients(cluster, 8)?;
-    let node = cluster.node(TWO_CARDS)?;
-    node.end_kubelet()?;
-    node.start_kubelet()?;
+    cluster.restart_kubelet(TWO_CARDS)?;
     await_units(cluster, TWO_CARDS, 8)?;
     ensure!(clients(cluster)? == before, "a kubelet restart changed clients");
     cluster.reboot(TWO_CARDS)?;

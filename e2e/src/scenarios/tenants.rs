@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde_json::json;
 
+use super::refusals::{await_condition, await_event};
 use super::{ODD_CARDS, TWO_CARDS, await_units, choose};
 use crate::clients::clients;
 use crate::cluster::Cluster;
@@ -71,23 +72,9 @@ pub(super) fn second_user_on_an_old_driver(cluster: &mut Cluster) -> Result<()> 
     as_user("first", 1000).start(cluster)?;
     as_user("second", 1001).create(cluster)?;
     pods::await_phase(cluster, "second", "Running")?;
-    eventually("somebody says why the second user's pod waits", Duration::from_secs(30), || {
-        Ok(told(cluster)?.contains("1001"))
-    })?;
+    await_event(cluster, "UserWaits", "of user 1001 waits")?;
+    await_condition(cluster, ODD_CARDS, "of user 1001 waits")?;
     cluster.kubectl(&["delete", "pod", "first", "--grace-period=1"])?;
     pods::await_log(cluster, "second", "holding")?;
     pods::delete_all(cluster)
-}
-
-fn told(cluster: &Cluster) -> Result<String> {
-    let events = cluster.kubectl(&["get", "events", "-A"])?;
-    let logs = cluster.kubectl(&[
-        "logs",
-        "-n",
-        "kube-system",
-        "-l",
-        "qcloud-app=nvidia-mps-control-daemon",
-        "--tail=200",
-    ])?;
-    Ok(events + &logs)
 }
