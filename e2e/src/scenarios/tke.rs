@@ -52,7 +52,7 @@ pub(super) fn checks(cluster: &mut Cluster) -> Result<()> {
 }
 
 /// What the ACK document says of its daemon's pods: found by its label, one for each node, not to be
-/// evicted (S1).
+/// evicted.
 fn ack_checks(cluster: &Cluster) -> Result<()> {
     let list = "kubectl get po -l app.aliyun.com/name=mps-control-daemon -A";
     let listed = cluster.shell(list)?;
@@ -106,7 +106,7 @@ pub(super) fn examples(cluster: &mut Cluster) -> Result<()> {
     await_units(cluster, TWO_CARDS, 4)
 }
 
-/// Environment and mounts are injected; no `hostIPC` is needed (T2, T5).
+/// Environment and mounts are injected; no `hostIPC` is needed.
 fn injected(cluster: &Cluster) -> Result<()> {
     let inside = "env; ls -d \"$CUDA_MPS_PIPE_DIRECTORY\"; cat /proc/self/mountinfo; nvidia-smi -L";
     let seen = cluster.kubectl(&["exec", "mps-inference-demo", "--", "sh", "-c", inside])?;
