@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-/// For how long the kernel may take to be done with a process.
+/// For how long the kernel may take to be done with processes; for all groups together, since one
+/// whose processes can't be seen from here looks the same in each hierarchy.
 const LAST_MOMENTS: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -19,13 +20,17 @@ pub(crate) fn join(mount: &Path, cgroup: &Path) -> Result<()> {
 /// Removes every cgroup below `cgroup` that has no process, and `cgroup` itself if none is left.
 /// One with processes stays, and is no error.
 pub(crate) fn remove_empty(mount: &Path, cgroup: &Path) -> Result<()> {
+    remove_until(mount, cgroup, Instant::now() + LAST_MOMENTS)
+}
+
+fn remove_until(mount: &Path, cgroup: &Path, deadline: Instant) -> Result<()> {
     for hierarchy in hierarchies(mount)? {
         let group = hierarchy.join(cgroup.strip_prefix("/").unwrap_or(cgroup));
         let what = || format!("can't remove the cgroup `{}`", group.display());
         for inner in subdirectories(&group).with_context(what)? {
-            remove(&inner).with_context(what)?;
+            remove(&inner, deadline).with_context(what)?;
         }
-        remove(&group).with_context(what)?;
+        remove(&group, deadline).with_context(what)?;
     }
     Ok(())
 }
@@ -52,8 +57,7 @@ fn subdirectories(group: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths.filter(|path| path.is_dir()).collect())
 }
 
-fn remove(group: &Path) -> io::Result<()> {
-    let deadline = Instant::now() + LAST_MOMENTS;
+fn remove(group: &Path, deadline: Instant) -> io::Result<()> {
     loop {
         match fs::remove_dir(group) {
             // A process that has just ended is in its group for a moment longer.
@@ -102,4 +106,31 @@ fn inherit_cpuset(group: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_that_seem_empty_and_stay_busy_are_waited_for_once_and_left() {
+        let mount = std::env::temp_dir().join(format!("mpshare-cgroups-{}", std::process::id()));
+        let groups = ["cpu", "memory", "pids"].map(|hierarchy| {
+            ["GPU-a", "GPU-b"].map(|gpu| mount.join(hierarchy).join("ours").join(gpu))
+        });
+        for group in groups.iter().flatten() {
+            fs::create_dir_all(group).unwrap();
+            // A file keeps a directory from being removed, as a process that can't be seen would.
+            for ancestor in group.ancestors().take(3) {
+                fs::write(ancestor.join("cgroup.procs"), "").unwrap();
+            }
+        }
+        let wait = Duration::from_millis(200);
+        let start = Instant::now();
+        remove_until(&mount, Path::new("ours"), start + wait).unwrap();
+        let took = start.elapsed();
+        assert!((wait..2 * wait).contains(&took), "{took:?} for {} groups", 2 * groups.len());
+        assert!(groups.iter().flatten().all(|group| group.exists()));
+        fs::remove_dir_all(mount).unwrap();
+    }
 }
