@@ -48,6 +48,7 @@ pub const ALL: &[Scenario] = &[
     Scenario { name: "refused-cards", run: refusals::cards },
     Scenario { name: "qgpu-node", run: refusals::qgpu },
     Scenario { name: "foreign-daemon", run: refusals::foreign_daemon },
+    Scenario { name: "driver-on-the-node", run: lifecycle::driver_on_the_node },
     Scenario { name: "nvidia-values", run: lifecycle::nvidia_values },
     Scenario { name: "uninstall-with-clients", run: lifecycle::uninstall_with_clients },
     Scenario { name: "uninstall", run: lifecycle::uninstall },

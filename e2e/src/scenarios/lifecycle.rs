@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use mpshare_sim_state::{ComputeMode, ProcessKind};
 
-use super::{ONE_CARD, RELEASE, TWO_CARDS, await_units, choose};
+use super::{ONE_CARD, RELEASE, TWO_CARDS, await_units, choose, rolled_out};
 use crate::clients::{clients, ensure_same};
 use crate::cluster::{Cluster, Node};
 use crate::pods::{self, Pod};
@@ -37,6 +37,38 @@ pub(super) fn nvidia_values(cluster: &mut Cluster) -> Result<()> {
     cluster.kubectl(&["label", "node", ONE_CARD, "nvidia.com/gpu.present-"])?;
     install_again(cluster)
 }
+
+/// A node whose driver is installed on the node itself, not below a driver container's root.
+pub(super) fn driver_on_the_node(cluster: &mut Cluster) -> Result<()> {
+    for dir in DRIVER_DIRECTORIES {
+        let layers = format!("lowerdir=/run/nvidia/driver{dir}:{dir}");
+        let host = cluster.node(ONE_CARD)?.host();
+        host.run("mount", &["-t", "overlay", "overlay", "-o", &layers, dir])?;
+    }
+    cluster.shell(&format!("helm upgrade {RELEASE} --set nvidiaDriverRoot=/"))?;
+    rolled_out(cluster)?;
+    // The daemon that runs is taken over; a new one comes from where the driver is now.
+    for (config, units) in [("mps-1x", 1), ("mps-4x", 4)] {
+        choose(cluster, ONE_CARD, config)?;
+        await_units(cluster, ONE_CARD, units)?;
+    }
+    Pod::new("on-the-node", ONE_CARD, &["--alloc", "2Gi", "--hold", "forever"]).start(cluster)?;
+    let running = cluster.node(ONE_CARD)?.host().run("ps", &["-eo", "args="])?;
+    let daemon = running.lines().find(|line| line.contains("nvidia-cuda-mps-control"));
+    ensure!(daemon.is_some_and(|line| !line.contains("/run/nvidia/driver")), "{daemon:?}");
+    pods::delete_all(cluster)?;
+    cluster.shell(&format!("helm upgrade {RELEASE}"))?;
+    rolled_out(cluster)?;
+    choose(cluster, ONE_CARD, "mps-1x")?;
+    await_units(cluster, ONE_CARD, 1)?;
+    for dir in DRIVER_DIRECTORIES {
+        cluster.node(ONE_CARD)?.host().run("umount", &["-l", dir])?;
+    }
+    super::reset(cluster)
+}
+
+/// Where a package puts the driver's programs and libraries.
+const DRIVER_DIRECTORIES: [&str; 2] = ["/usr/bin", "/usr/lib/x86_64-linux-gnu"];
 
 /// Uninstalled under a running client: that one lives on, its card's daemon too. The other nodes are
 /// as before the install. When the client has ended, `mpshare node cleanup` finishes.
