@@ -9,12 +9,16 @@ use std::time::{Duration, Instant};
 use mpshare_api::MpsRoot;
 use mpshare_core::{Gpu, GpuUuid, Reason};
 use mpshare_mps::census::{DEFAULT_PIPE, MpsProcess, Part, mps_processes};
-use mpshare_mps::{Obstacle, Pid};
+use mpshare_mps::{Obstacle, Pid, Proc};
 
 use crate::options::Ports;
 
 /// For how long a look at the place of launch counts: it is a process on the host.
 const FRESH: Duration = Duration::from_secs(2);
+
+/// Where NVIDIA's plugin has its daemons, as the pod sees it that has them
+/// (facts/nvidia-device-plugin.md 3.1).
+const PLUGIN_ROOT: &str = "/mps";
 
 /// The obstacles of a node; shared by the workers of its cards.
 #[derive(Debug, Default)]
@@ -62,6 +66,7 @@ pub(crate) fn nearby(ports: &Ports, root: &MpsRoot, gpus: &[Gpu]) -> Vec<Reason>
         it.part == Part::Daemon
             && !root.is_pipe_of_card(&it.pipe)
             && !is_of_another_root(it)
+            && !is_for_one_pod(it, &ports.host_proc)
             && gpus.iter().any(|gpu| covers(it.devices.as_deref(), gpu))
     };
     let reason = |it: &MpsProcess| Reason::ForeignDaemonNearby {
@@ -77,6 +82,12 @@ fn is_of_another_root(process: &MpsProcess) -> bool {
     let card = gpu.as_ref().map(GpuUuid::short);
     let directory = process.pipe.parent().and_then(Path::file_name).and_then(OsStr::to_str);
     process.pipe.ends_with("pipe") && card.is_some() && card == directory
+}
+
+/// Whether a pod has this daemon for its own processes. That of NVIDIA's plugin is in a pod too, but
+/// for others, who find its directory elsewhere.
+fn is_for_one_pod(process: &MpsProcess, proc: &Proc) -> bool {
+    process.is_private(proc) && !process.pipe.starts_with(PLUGIN_ROOT)
 }
 
 /// Whose server holds a card, if one of these processes is somebody else's MPS server.
@@ -171,6 +182,25 @@ mod tests {
         assert!(is_of_another_root("/other/nvidia.com/gpu/GPU-cb1213a3/pipe", card));
         assert!(!is_of_another_root("/other/nvidia.com/gpu/GPU-cb1213a3/pipe", None));
         assert!(!is_of_another_root("/run/foreign-mps", card));
+    }
+
+    #[test]
+    fn a_daemon_of_a_pod_is_for_that_pod_alone_unless_it_is_that_of_nvidias_plugin() {
+        let dir = std::env::temp_dir().join(format!("mpshare-one-pod-{}", std::process::id()));
+        let is_for_one_pod = |pipe: &str| {
+            std::fs::create_dir_all(dir.join("1/root")).unwrap();
+            std::fs::create_dir_all(dir.join("7/root").join(pipe.trim_start_matches('/'))).unwrap();
+            let process = MpsProcess {
+                pid: Pid::new(7).unwrap(),
+                part: Part::Daemon,
+                pipe: pipe.into(),
+                devices: None,
+            };
+            is_for_one_pod(&process, &Proc::new(&dir))
+        };
+        assert!(is_for_one_pod("/tmp/nvidia-mps"));
+        assert!(!is_for_one_pod("/mps/nvidia.com/gpu/pipe"));
+        std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
