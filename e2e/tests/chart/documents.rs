@@ -87,14 +87,20 @@ fn the_notes_have_the_documents_commands_and_name_what_has_no_effect() {
         let rendering = with(&chart, values).unwrap();
         rendering.find("Notes", "notes").unwrap()["text"].as_str().unwrap().to_owned()
     };
-    let text = notes(&["gfd.enabled=true", "failOnInitError=true", "mps.replicas=3"]);
+    let text = notes(&[
+        "gfd.enabled=true",
+        "failOnInitError=true",
+        "deviceDiscoveryStrategy=nvml",
+        "allowDefaultNamespace=true",
+        "mps.replicas=3",
+    ]);
     for part in [
         "the config `mps-3x`",
         "kubectl get ds nvidia-device-plugin-daemonset -n kube-system",
         "kubectl get ds nvidia-mps-control-daemon -n kube-system",
         "kubectl get pod -n kube-system -l qcloud-app=nvidia-device-plugin-daemonset",
         "kubectl get pod -n kube-system -l qcloud-app=nvidia-mps-control-daemon",
-        "without effect: failOnInitError, gfd.enabled.",
+        "without effect: failOnInitError, deviceDiscoveryStrategy, allowDefaultNamespace, gfd.enabled.",
     ] {
         assert!(text.contains(part), "no {part:?} in\n{text}");
     }
