@@ -32,6 +32,10 @@ use crate::worker::{self, Assignment, Command, Worker};
 /// How often former owners that still have processes are looked for.
 const FORMER_EVERY: Duration = Duration::from_millis(200);
 
+/// How often all processes of the node are searched for MPS daemons of others: each search reads a
+/// link per process.
+const NEARBY_EVERY: Duration = Duration::from_secs(30);
+
 /// How often the report is looked after when nothing happens.
 const TICK: Duration = cards::EVERY;
 
@@ -330,7 +334,7 @@ impl Node {
 
     fn look_nearby(&mut self) {
         let Some(inventory) = &self.inventory else { return };
-        if self.nearby.0.is_none_or(|at| at.elapsed() >= TICK) {
+        if self.nearby.0.is_none_or(|at| at.elapsed() >= NEARBY_EVERY) {
             let found = obstacles::nearby(&self.ports, &self.options.root, &inventory.gpus);
             self.nearby = (Some(Instant::now()), found);
         }
