@@ -3,6 +3,8 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use mpshare_api::MpsRoot;
@@ -40,9 +42,25 @@ fn try_lock(root: &MpsRoot) -> io::Result<File> {
     std::fs::create_dir_all(root.path())?;
     // For reading too: a FIFO in its place would wait for a reader otherwise.
     let options = File::options().read(true).write(true).create(true).truncate(false).clone();
-    let file = options.open(root.device_plugin_lock())?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    Ok(file)
+    let path = root.device_plugin_lock();
+    loop {
+        let file = options.open(&path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        // A cleanup of the node may have removed it in between: such a lock locks nobody out.
+        if is_at(&file, &path)? {
+            return Ok(file);
+        }
+    }
+}
+
+/// Whether `path` still names this file.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let there = match path.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        there => there?,
+    };
+    let ours = file.metadata()?;
+    Ok((ours.dev(), ours.ino()) == (there.dev(), there.ino()))
 }
 
 #[cfg(test)]
@@ -60,6 +78,19 @@ mod tests {
         drop(first);
         let soon = Duration::from_secs(10);
         assert!(tokio::time::timeout(soon, second).await.unwrap().is_some());
+    }
+
+    #[test]
+    fn a_file_is_at_its_path_until_it_is_removed_or_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = MpsRoot::new(dir.path());
+        let path = root.device_plugin_lock();
+        let file = try_lock(&root).unwrap();
+        assert!(is_at(&file, &path).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        assert!(!is_at(&file, &path).unwrap());
+        let next = try_lock(&root).unwrap();
+        assert!(is_at(&next, &path).unwrap() && !is_at(&file, &path).unwrap());
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use mpshare_api::{GpuPaths, MpsRoot};
+use mpshare_mps::PipeDirectory;
 
 use super::CleanupError;
 use crate::card::CardError;
@@ -13,7 +14,7 @@ use crate::card::CardError;
 /// Removes a card's directories, and those above them that are empty then.
 pub(super) fn remove_card(root: &MpsRoot, directory: &Path) -> Result<(), CardError> {
     let paths = GpuPaths::at(directory);
-    let turn = directory.join("pipe.turn");
+    let turn = PipeDirectory::new(paths.pipe())?.turn_file();
     for path in [paths.pipe(), paths.log(), paths.shm()] {
         ours_gone(&path, fs::remove_dir_all(&path))?;
     }
