@@ -143,7 +143,10 @@ pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.next", std::process::id()));
     let next = path.with_file_name(name);
-    let written = File::create(&next)
+    // Nothing that lies there is opened: one at the other end of a FIFO would be waited for, and a
+    // link would lead to another file. What can't be removed makes the next step fail.
+    drop(fs::remove_file(&next));
+    let written = File::create_new(&next)
         .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&next, path));
     if written.is_err() {
@@ -200,6 +203,23 @@ mod tests {
         assert_eq!(FileStamp::of(&path), first);
         write_document(&path, &2).unwrap();
         assert_ne!(FileStamp::of(&path), first);
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn what_lies_in_the_way_of_a_write_is_neither_waited_for_nor_followed() {
+        let dir = scratch("in-the-way");
+        let path = dir.join("status.json");
+        let next = dir.join(format!("status.json.{}.next", std::process::id()));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &next, Mode::RUSR | Mode::WUSR).unwrap();
+        write_document(&path, &1).unwrap();
+        assert_eq!(read_document::<u32>(&path).unwrap(), Some(1));
+        let elsewhere = dir.join("elsewhere");
+        fs::write(&elsewhere, "kept").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &next).unwrap();
+        write_document(&path, &2).unwrap();
+        assert_eq!(read_document::<u32>(&path).unwrap(), Some(2));
+        assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "kept");
         fs::remove_dir_all(dir).unwrap();
     }
 
