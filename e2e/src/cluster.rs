@@ -18,6 +18,7 @@ use crate::wait::eventually;
 
 pub use control_plane::ControlPlane;
 pub use host::Host;
+pub(crate) use host::output_of;
 pub use init::run as init;
 pub use node::{Node, NodeSpec};
 
@@ -143,6 +144,16 @@ impl Cluster {
             .env("KUBECONFIG", self.control_plane.admin_kubeconfig())
             .stdin(Stdio::null());
         command
+    }
+
+    /// The URL of the API server.
+    pub fn server(&self) -> String {
+        self.control_plane.server()
+    }
+
+    /// The file with the certificate of the API server's authority.
+    pub fn authority(&self) -> PathBuf {
+        self.control_plane.authority()
     }
 
     /// Keeps what helps to understand a failure: objects, events, logs of our pods.

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 
 /// Programs beside Kubernetes' own, with the Debian packages that have them.
-const PROGRAMS: [(&str, &str); 13] = [
+const PROGRAMS: [(&str, &str); 14] = [
     ("containerd", "containerd"),
     ("ctr", "containerd"),
     ("runc", "runc"),
@@ -13,6 +13,7 @@ const PROGRAMS: [(&str, &str); 13] = [
     ("conntrack", "conntrack"),
     ("openssl", "openssl"),
     ("busybox", "busybox-static"),
+    ("curl", "curl"),
     ("ps", "procps"),
     ("sysctl", "procps"),
     ("nsenter", "util-linux"),

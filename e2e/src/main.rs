@@ -64,7 +64,7 @@ struct Run {
     /// Leave the cluster up after the last scenario, until Ctrl-C.
     #[arg(long)]
     keep: bool,
-    /// Run only scenarios whose name contains one of these.
+    /// Run only scenarios whose name contains one of these, after the install that all need.
     filter: Vec<String>,
 }
 
@@ -109,13 +109,17 @@ impl Run {
     fn run(&self) -> Result<ExitCode> {
         machine::check()?;
         std::env::set_current_dir(&self.repository).context("no such repository")?;
-        let chosen: Vec<&Scenario> = scenarios::ALL
-            .iter()
-            .filter(|scenario| {
-                self.filter.is_empty() || self.filter.iter().any(|f| scenario.name.contains(f))
-            })
-            .collect();
-        anyhow::ensure!(!chosen.is_empty(), "no scenario's name contains {:?}", self.filter);
+        let is_named = |scenario: &&Scenario| self.filter.iter().any(|f| scenario.name.contains(f));
+        let named = scenarios::ALL.iter().filter(is_named).count();
+        anyhow::ensure!(
+            self.filter.is_empty() || named > 0,
+            "no scenario's name contains {:?}",
+            self.filter
+        );
+        let is_chosen = |scenario: &&Scenario| {
+            self.filter.is_empty() || scenario.name == scenarios::INSTALL || is_named(scenario)
+        };
+        let chosen: Vec<&Scenario> = scenarios::ALL.iter().filter(is_chosen).collect();
         let is_over = until_signal()?;
         let mut cluster = timed("start the cluster", || self.start())?;
         let told = tell(&chosen, &mut cluster, &is_over);

@@ -46,6 +46,7 @@ pub const ALL: &[Scenario] = &[
     Scenario { name: "second-user-on-535", run: tenants::second_user_on_an_old_driver },
     Scenario { name: "shares-across-restarts", run: restarts::shares },
     Scenario { name: "refused-cards", run: refusals::cards },
+    Scenario { name: "own-node-only", run: refusals::own_node_only },
     Scenario { name: "qgpu-node", run: refusals::qgpu },
     Scenario { name: "foreign-daemon", run: refusals::foreign_daemon },
     Scenario { name: "driver-on-the-node", run: lifecycle::driver_on_the_node },

@@ -58,6 +58,17 @@ impl ControlPlane {
         self.dir.join("admin.conf")
     }
 
+    /// The API server's URL.
+    #[expect(clippy::unused_self, reason = "its address is the same for each cluster")]
+    pub(super) fn server(&self) -> String {
+        format!("https://{CONTROL_PLANE}:6443")
+    }
+
+    /// The certificate of who vouches for it.
+    pub(super) fn authority(&self) -> PathBuf {
+        self.pki.dir().join("ca.crt")
+    }
+
     /// Writes the kubeconfig of somebody with a certificate.
     pub(super) fn write_kubeconfig(&self, user: &str) -> Result<PathBuf> {
         let text = include_str!("../../cluster/kubeconfig.yaml")

@@ -41,6 +41,8 @@ impl Host {
     /// Starts a machine. Each of `binds` is a directory and where the machine sees it.
     pub fn boot(name: &str, binds: &[(PathBuf, &str)], logs: &Path) -> Result<Self> {
         let program = std::env::current_exe().context("who am I")?;
+        let log = logs.join(format!("{name}-init.log"));
+        let log = File::options().create(true).append(true).open(log)?;
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "unshare", "--kill-child=KILL", "--fork"])
@@ -48,7 +50,8 @@ impl Host {
             .arg(program)
             .arg("init")
             .stdin(Stdio::null())
-            .stdout(Stdio::piped());
+            .stdout(Stdio::piped())
+            .stderr(log);
         for (from, to) in binds {
             command.arg("--bind").arg(from).arg(to);
         }

@@ -83,7 +83,9 @@ pub(super) fn uninstall_with_clients(cluster: &mut Cluster) -> Result<()> {
         state.processes.iter().any(|process| process.kind == ProcessKind::MpsServer),
         "the client's server has ended"
     );
-    // The device is gone from the node, the pod isn't.
+    let reason = "jsonpath={.status.conditions[?(@.type==\"MPSShareReady\")].reason}";
+    let told = cluster.kubectl(&["get", "node", ONE_CARD, "-o", reason])?;
+    ensure!(told == "Uninstalled", "the node's condition says `{told}`");
     pods::delete_all(cluster)?;
     let said = clean_up(cluster, ONE_CARD)?;
     println!("    cleanup: {}", said.trim().replace('\n', "\n             "));

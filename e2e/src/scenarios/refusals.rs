@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 
-use super::{ODD_CARDS, ONE_CARD, await_units, choose};
-use crate::cluster::Cluster;
+use super::{ODD_CARDS, ONE_CARD, TWO_CARDS, await_units, choose};
+use crate::cluster::{Cluster, output_of};
 use crate::pods::{self, Pod};
 use crate::wait::eventually;
 
@@ -20,6 +20,46 @@ pub(super) fn cards(cluster: &mut Cluster) -> Result<()> {
     Pod::new("on-the-good-card", ODD_CARDS, &["--alloc", "1Gi", "--hold", "forever"])
         .start(cluster)?;
     pods::delete_all(cluster)
+}
+
+/// With the token of one node's pod nothing of another node can be changed, and of its own only the
+/// condition.
+pub(super) fn own_node_only(cluster: &mut Cluster) -> Result<()> {
+    let pod = cluster.shell(&format!(
+        "kubectl get pod -n kube-system -l qcloud-app=nvidia-device-plugin-daemonset --field-selector spec.nodeName={ONE_CARD} -o name"
+    ))?;
+    let pod = pod.trim().trim_start_matches("pod/");
+    let account = "jsonpath={.spec.serviceAccountName}";
+    let account = cluster.kubectl(&["get", "pod", "-n", "kube-system", pod, "-o", account])?;
+    let bound = ["--bound-object-kind=Pod", "--bound-object-name", pod];
+    let create = ["create", "token", "-n", "kube-system", account.as_str()];
+    let token = cluster.kubectl(&[&create[..], &bound[..]].concat())?;
+    // kubectl would ask for the status first, which the account may not read.
+    let patch = |node: &str, status: serde_json::Value| {
+        let bearer = format!("Authorization: Bearer {}", token.trim());
+        let kind = "Content-Type: application/strategic-merge-patch+json";
+        let url = format!("{}/api/v1/nodes/{node}/status", cluster.server());
+        let mut command = cluster.command("curl");
+        command.args(["--silent", "--show-error", "--request", "PATCH", &url]);
+        command.arg("--cacert").arg(cluster.authority());
+        command.args(["--header", &bearer, "--header", kind, "--data"]);
+        output_of(command.arg(json!({"status": status}).to_string()))
+    };
+    let condition = |kind: &str| {
+        let condition = json!({"type": kind, "status": "True", "reason": "Test", "message": "-"});
+        json!({"conditions": [condition]})
+    };
+    let allowed = patch(ONE_CARD, condition("MPSShareReady"))?;
+    ensure!(allowed.contains(r#""kind": "Node""#), "its own condition is refused: {allowed}");
+    for (node, status) in [
+        (TWO_CARDS, condition("MPSShareReady")),
+        (ONE_CARD, condition("Ready")),
+        (ONE_CARD, json!({"capacity": {"nvidia.com/gpu": "99"}})),
+    ] {
+        let said = patch(node, status.clone())?;
+        ensure!(said.contains("mpshare-own-node"), "{status} of `{node}` isn't refused: {said}");
+    }
+    Ok(())
 }
 
 /// A node that Tencent's qGPU has taken: it can't be shared by MPS as well.

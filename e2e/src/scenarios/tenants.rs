@@ -1,7 +1,5 @@
 //! Pods as tenants write them: any user, any root file system, with and without the host's IPC.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use serde_json::json;
 
@@ -10,7 +8,6 @@ use super::{ODD_CARDS, TWO_CARDS, await_units, choose};
 use crate::clients::clients;
 use crate::cluster::Cluster;
 use crate::pods::{self, Pod};
-use crate::wait::eventually;
 
 const HOLD: [&str; 4] = ["--alloc", "1Gi", "--hold", "forever"];
 
@@ -52,13 +49,9 @@ fn own_shared_memory(cluster: &Cluster) -> Result<()> {
         .with("/spec/volumes", json!([{"name": "shm", "emptyDir": {"medium": "Memory"}}]))
         .with_container("volumeMounts", json!([{"name": "shm", "mountPath": "/dev/shm"}]))
         .create(cluster)?;
-    eventually("the pod with its own /dev/shm has an answer", Duration::from_mins(1), || {
-        let phase =
-            cluster.kubectl(&["get", "pod", "own-shm", "-o", "jsonpath={.status.phase}"])?;
-        let log = cluster.kubectl(&["logs", "own-shm"]).unwrap_or_default();
-        Ok(phase == "Failed" || log.contains("holding"))
-    })?;
-    println!("    own /dev/shm: {}", cluster.kubectl(&["logs", "own-shm"])?.trim());
+    pods::await_phase(cluster, "own-shm", "Failed")?;
+    let answer = cluster.kubectl(&["logs", "own-shm"])?;
+    ensure!(answer.contains("CUDA_ERROR_MPS"), "it isn't told that MPS is the matter: {answer}");
     pods::delete_all(cluster)
 }
 

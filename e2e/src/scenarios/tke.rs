@@ -97,13 +97,22 @@ pub(super) fn examples(cluster: &mut Cluster) -> Result<()> {
         cluster.shell(&format!("kubectl apply -f examples/tke/{file}"))?;
         pods::await_phase(cluster, pod, "Running")?;
     }
-    let node = "jsonpath={.spec.nodeName}";
-    let chosen = cluster.kubectl(&["get", "pod", "mps-on-4x-node", "-o", node])?;
+    let chosen = cluster.kubectl(&["get", "pod", "mps-on-4x-node", "-o", NODE_OF_POD])?;
     ensure!(chosen == TWO_CARDS, "the 4x pod is on `{chosen}`");
     injected(cluster)?;
     pods::delete_all(cluster)?;
     choose(cluster, TWO_CARDS, "mps-2x")?;
     await_units(cluster, TWO_CARDS, 4)
+}
+
+const NODE_OF_POD: &str = "jsonpath={.spec.nodeName}";
+
+/// A unit of a node's cards, in MiB: half of one on `mps-2x`, a quarter on `mps-4x`.
+fn share_on(cluster: &Cluster, node: &str) -> Result<u64> {
+    let found = cluster.nodes.iter().find(|candidate| candidate.name() == node);
+    let state = found.with_context(|| format!("no node `{node}`"))?.driver_state()?;
+    let card = state.gpus.first().context("no card")?.total_mib;
+    Ok(if node == TWO_CARDS { card / 4 } else { card / 2 })
 }
 
 /// Environment and mounts are injected; no `hostIPC` is needed.
@@ -125,19 +134,15 @@ fn injected(cluster: &Cluster) -> Result<()> {
         let listed = node.host().run("sh", &["-c", directories])?;
         ensure!(listed.lines().count() >= 2, "`{}` lacks directories: {listed}", node.name());
     }
-    // Its program is a client of the MPS server, its own card only, within its share.
-    let done = cluster.kubectl(&[
-        "exec",
-        "mps-inference-demo",
-        "--",
-        "cuda-sample",
-        "--until-oom",
-        "64Mi",
-        "--hold",
-        "1ms",
-    ]);
-    let said = done.unwrap_or_else(|error| format!("{error:#}"));
-    ensure!(said.contains("MiB"), "the program didn't run: {said}");
+    // Its program is a client of the MPS server, and ends where its share does.
+    let greedy = ["cuda-sample", "--until-oom", "64Mi"];
+    let said = cluster.kubectl(&[&["exec", "mps-inference-demo", "--"], &greedy[..]].concat())?;
+    ensure!(said.contains("through MPS"), "it isn't a client of MPS: {said}");
+    let got = said.split("no more after ").nth(1).and_then(|rest| rest.split(' ').next());
+    let got: u64 = got.with_context(|| format!("it met no end: {said}"))?.parse()?;
+    let node = cluster.kubectl(&["get", "pod", "mps-inference-demo", "-o", NODE_OF_POD])?;
+    let share = share_on(cluster, &node)?;
+    ensure!(got <= share && got + 512 >= share, "it got {got} MiB of a share of {share} MiB");
     Ok(())
 }
 
