@@ -12,11 +12,12 @@
 //! | `scalar` | values that the format takes in several forms |
 //! | `yaml` | text -> form, and what YAML has to say against it |
 //! | `keys` | what an unknown key was meant to be |
-//! | `flags`, `sharing`, `devices` | form -> meaning |
+//! | `flags`, `sharing`, `amount`, `devices` | form -> meaning |
 //! | `meaning` | a config in sentences |
 //! | `manifest` | the configs in a `ConfigMap` manifest |
 //! | `mistake` | the report: position, line, caret, hint |
 
+mod amount;
 mod devices;
 mod flags;
 mod form;
@@ -64,7 +65,7 @@ impl AcceptedConfig {
 /// ```
 /// let text = "sharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}";
 /// let config = mpshare_api::config::parse("mps-2x", text).unwrap();
-/// assert_eq!(config.node.sharing[0].replicas, 2);
+/// assert_eq!(config.node.sharing[0].cut, mpshare_core::Cut::Replicas(2));
 ///
 /// let error = mpshare_api::config::parse("mps-2x", "mps: {}").unwrap_err();
 /// assert_eq!((error.line, error.column), (1, 1));

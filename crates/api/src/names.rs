@@ -18,6 +18,48 @@ pub const CONDITION: &str = "MPSShareReady";
 /// The resource of whole cards, and of shared ones unless they are renamed.
 pub const GPU_RESOURCE: &str = "nvidia.com/gpu";
 
+/// The resource of memory units (ACK document).
+pub const MEMORY_RESOURCE: &str = "aliyun.com/gpu-mem";
+
+/// The node annotation with the node's cards, see [`crate::inventory_annotation`].
+pub const NODE_GPUS: &str = "mpshare.io/gpus";
+
+/// The number of GPUs: of a node, and as a pod label how many one container wants.
+pub const GPU_COUNT: &str = "aliyun.com/gpu-count";
+
+/// The node label that chooses among the GPUs of a node: `binpack` or `spread`.
+pub const PLACEMENT_LABEL: &str = "ack.node.gpu.placement";
+
+/// The node label with the most pods on one GPU.
+pub const MAX_POD_LABEL: &str = "ack.node.gpu.max-pod";
+
+/// The pod annotation that says which GPU each container has, see [`crate::pod_allocation`].
+pub const ALLOCATION: &str = "mpshare.io/allocation";
+
+/// Aliyun's annotations of the first kind: the GPU's index, when all containers are on one.
+pub const V1_INDEX: &str = "ALIYUN_COM_GPU_MEM_IDX";
+
+/// The units of the pod.
+pub const V1_POD: &str = "ALIYUN_COM_GPU_MEM_POD";
+
+/// The units of its GPU.
+pub const V1_DEVICE: &str = "ALIYUN_COM_GPU_MEM_DEV";
+
+/// `false` until the node has handed the units out.
+pub const V1_ASSIGNED: &str = "ALIYUN_COM_GPU_MEM_ASSIGNED";
+
+/// When the scheduler decided, in nanoseconds since 1970.
+pub const V1_ASSUME_TIME: &str = "ALIYUN_COM_GPU_MEM_ASSUME_TIME";
+
+/// Aliyun's annotation of the second kind: container index, GPU index, units.
+pub const V2_ALLOCATION: &str = "scheduler.framework.gpushare.allocation";
+
+/// As [`V1_ASSIGNED`].
+pub const V2_ASSIGNED: &str = "scheduler.framework.gpushare.assigned";
+
+/// As [`V1_ASSUME_TIME`].
+pub const V2_ASSUME_TIME: &str = "scheduler.framework.gpushare.assume-time";
+
 /// Where a CUDA process finds its control daemon.
 pub const ENV_PIPE_DIRECTORY: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
@@ -35,6 +77,19 @@ pub const ENV_CUDA_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
 /// The cards that NVIDIA's container runtime injects.
 pub const ENV_NVIDIA_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
+
+/// The index of the card that a container with memory units uses; one of the four variables of
+/// ACK's device plugin (facts/aliyun-gpushare.md 1.4). Programs read them, nothing obeys them.
+pub const ENV_GPU_MEM_INDEX: &str = "ALIYUN_COM_GPU_MEM_IDX";
+
+/// The memory units of the pod; as with ACK, those of this container.
+pub const ENV_GPU_MEM_POD: &str = "ALIYUN_COM_GPU_MEM_POD";
+
+/// The memory units of this container.
+pub const ENV_GPU_MEM_CONTAINER: &str = "ALIYUN_COM_GPU_MEM_CONTAINER";
+
+/// All memory units of the card.
+pub const ENV_GPU_MEM_DEVICE: &str = "ALIYUN_COM_GPU_MEM_DEV";
 
 /// The key under which a Kubernetes object names the program that wrote it.
 pub const FIELD_MANAGER: &str = "mpshare";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use mpshare_api::config::{self, AcceptedConfig};
 use mpshare_api::status::ReasonText;
 use mpshare_api::{ChosenConfig, NodeStatus, PluginStatus};
-use mpshare_core::Reason;
+use mpshare_core::{Reason, SharedResource};
 
 use crate::choice::{Choice, Defaults, choose};
 use crate::options::Options;
@@ -131,7 +131,7 @@ impl View {
 /// qGPU and MPS both manage the cards of a node (TKE document, Q3). Whole cards are left to whom they
 /// belong by their resource.
 fn beside_qgpu(config: Config, qgpu: Option<&String>) -> Result<Config, Reason> {
-    let shares = config.accepted.node.sharing.iter().any(|shared| shared.replicas > 1);
+    let shares = config.accepted.node.sharing.iter().any(SharedResource::is_shared);
     match qgpu.filter(|_| shares) {
         Some(resource) => {
             Err(Reason::QgpuPresent { name: config.chosen.name, resource: resource.clone() })

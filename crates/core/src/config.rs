@@ -1,6 +1,6 @@
 //! What a configuration asks for, free of its file format.
 
-use crate::{GpuUuid, ResourceName};
+use crate::{GpuUuid, Memory, ResourceName};
 
 /// The wish for a node: cards that no entry selects are handed out whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,15 +15,40 @@ pub struct NodeConfig {
     pub policy: AllocationPolicy,
 }
 
-/// Cards that are cut into equal replicas under one resource name.
+/// Cards that are cut into equal units under one resource name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedResource {
     /// The name under which the units are offered (after any rename).
     pub resource: ResourceName,
-    /// Units per card, at least 1.
-    pub replicas: u32,
+    /// What a unit is.
+    pub cut: Cut,
     /// Which cards.
     pub devices: DeviceSelector,
+}
+
+impl SharedResource {
+    /// Whether the units are shares under MPS, and not whole cards.
+    pub const fn is_shared(&self) -> bool {
+        !matches!(self.cut, Cut::Replicas(0 | 1))
+    }
+}
+
+/// How a card is cut into units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// Into so many equal parts of its memory and its threads, at least 1.
+    Replicas(u32),
+    /// Into as many amounts of memory as it has, each with all threads.
+    Memory(MemoryUnits),
+}
+
+/// Units that are amounts of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryUnits {
+    /// One unit, more than nothing.
+    pub unit: Memory,
+    /// What is left out of each card's units, for whatever else uses the card.
+    pub reserve: Memory,
 }
 
 /// Which cards an entry means.

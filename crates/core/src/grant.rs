@@ -9,7 +9,7 @@ use crate::plan::plan;
 use crate::share::without_ids;
 use crate::{
     DeviceId, Gpu, GpuPlan, GpuUuid, Inventory, LargeRequests, LiveShare, Memory, Mode, NodeConfig,
-    NodePlan, Reason, ResourceName, Share, ThreadPercent,
+    NodePlan, Reason, ResourceName, Share, ThreadPercent, UnitKind,
 };
 
 /// What one request gets: one share under MPS, or one or more whole cards.
@@ -19,6 +19,8 @@ pub struct Grant {
     pub shares: Vec<LiveShare>,
     /// The live shares of the node once this grant is in force.
     pub live: Vec<LiveShare>,
+    /// How many units the card has in all, where they are amounts of memory.
+    pub memory_units: Option<u32>,
 }
 
 /// Decides on a request of one container for `ids` of `resource`.
@@ -43,11 +45,19 @@ pub fn grant(
     if is_shared && kinds.len() > 1 {
         return Err(spans(&node, ids.len()));
     }
-    if is_shared && ids.len() > 1 && config.large_requests == LargeRequests::Refuse {
+    let memory_units = memory_units(&node, &kinds);
+    let is_replica = is_shared && memory_units.is_none();
+    if is_replica && ids.len() > 1 && config.large_requests == LargeRequests::Refuse {
         return Err(Reason::OneUnitOnly { asked: ids.len() });
     }
     let live = others.into_iter().chain(kinds.iter().cloned()).collect();
-    Ok(Grant { shares: kinds, live })
+    Ok(Grant { shares: kinds, live, memory_units })
+}
+
+fn memory_units(node: &NodePlan, shares: &[LiveShare]) -> Option<u32> {
+    let mut cards = shares.iter().filter_map(|share| node.gpu(&share.gpu));
+    let card = cards.find(|plan| plan.kind == Some(UnitKind::Memory))?;
+    Some(card.replicas)
 }
 
 fn by_gpu<'a>(
@@ -88,9 +98,10 @@ fn share_of(
     })
 }
 
-/// n units; all units of a card are the whole card, with what rounding took from each.
+/// n units; all parts of a card are the whole card, with what rounding took from each.
 fn times(plan: &GpuPlan, unit: Share, asked: u32, gpu: &Gpu) -> Share {
-    if asked == plan.replicas && plan.free == plan.replicas {
+    let is_whole = asked == plan.replicas && plan.free == plan.replicas;
+    if is_whole && plan.kind != Some(UnitKind::Memory) {
         return Share { memory: gpu.memory, percent: ThreadPercent::FULL };
     }
     Share { memory: unit.memory.times(asked.into()), percent: unit.percent.times(asked) }

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`memory`], [`percent`], [`gpu`], [`resource`], [`device_id`] | units and names with checked constructors |
 //! | [`profile`] | what a driver version can do; client caps |
-//! | [`config`] | which cards are shared into how many replicas |
+//! | [`config`] | which cards are cut into which units |
 //! | [`share`] | what a container holds |
 //! | [`plan`](mod@plan) | config x inventory x live shares -> what each card runs and offers |
 //! | [`grant`](mod@grant) | device ids -> a share, or a reason |
@@ -31,13 +31,15 @@ pub mod share;
 #[cfg(test)]
 mod testing;
 
-pub use config::{AllocationPolicy, DeviceSelector, LargeRequests, NodeConfig, SharedResource};
+pub use config::{
+    AllocationPolicy, Cut, DeviceSelector, LargeRequests, MemoryUnits, NodeConfig, SharedResource,
+};
 pub use device_id::DeviceId;
 pub use gpu::{ComputeCapability, Gpu, GpuUuid, Inventory, MigMode};
 pub use grant::{Grant, grant};
 pub use memory::Memory;
 pub use percent::ThreadPercent;
-pub use plan::{Generation, GpuPlan, Hosting, NodePlan, Unit, UnitState, plan};
+pub use plan::{Generation, GpuPlan, Hosting, NodePlan, Unit, UnitKind, UnitState, plan};
 pub use profile::{DriverVersion, VersionProfile};
 pub use reason::Reason;
 pub use resource::ResourceName;

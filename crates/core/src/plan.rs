@@ -8,18 +8,22 @@
 //! Live shares keep their size. What the new configuration can't yet back, in memory or in
 //! threads, is [`UnitState::Unbacked`] until enough old shares end.
 
+mod device_list;
 mod generation;
 mod target;
 
 pub use generation::Generation;
 pub(crate) use target::Target;
 
+use std::collections::BTreeSet;
+
 use crate::{
     DeviceId, Gpu, GpuUuid, Inventory, Limits, LiveShare, Memory, Mode, NodeConfig, Reason,
     ResourceName, Share, ThreadPercent,
 };
+use target::SharedTarget;
 
-/// The smallest unit that is worth offering: a CUDA context alone takes 250 to 500 MiB, and MPS
+/// The smallest replica that is worth offering: a CUDA context alone takes 250 to 500 MiB, and MPS
 /// counts it against the limit (facts/mps.md 2; NVIDIA/k8s-device-plugin#1118).
 pub const MINIMUM_UNIT: Memory = Memory::from_mib(512);
 
@@ -58,6 +62,8 @@ pub struct GpuPlan {
     pub left: Memory,
     /// What one new unit is; `None` while the card is refused.
     pub unit: Option<Share>,
+    /// How the card is cut; `None` while it is refused.
+    pub kind: Option<UnitKind>,
     /// Why the configuration isn't in force yet, or can't be.
     pub reason: Option<Reason>,
 }
@@ -65,13 +71,25 @@ pub struct GpuPlan {
 impl GpuPlan {
     /// Whether new units are shares under MPS.
     pub fn is_shared(&self) -> bool {
-        self.replicas > 1
+        matches!(self.kind, Some(UnitKind::Replica | UnitKind::Memory))
     }
 
     /// Whether new units belong to `resource`.
     pub fn offers(&self, resource: &ResourceName) -> bool {
         self.units.iter().any(|unit| unit.state != UnitState::Held && unit.resource == *resource)
     }
+}
+
+/// What the units of a card are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnitKind {
+    /// The one unit is the whole card, without MPS.
+    Whole,
+    /// Equal parts of memory and threads under MPS: all of them are the whole card.
+    Replica,
+    /// Amounts of memory under MPS, each of them with all threads: n units are exactly n times
+    /// the amount, and what threads the live shares may use in all isn't limited.
+    Memory,
 }
 
 /// What a card needs running.
@@ -139,7 +157,7 @@ fn gpu_plan(gpu: &Gpu, target: &Target, held: &[&LiveShare]) -> GpuPlan {
     let free = if conflict.is_some() { 0 } else { free_units(gpu, target, held) };
     let refusal = match target {
         Target::Refused(reason) => Some(reason.clone()),
-        Target::Exclusive { .. } | Target::Shared { .. } => None,
+        Target::Exclusive { .. } | Target::Shared(_) => None,
     };
     GpuPlan {
         gpu: gpu.uuid.clone(),
@@ -148,8 +166,9 @@ fn gpu_plan(gpu: &Gpu, target: &Target, held: &[&LiveShare]) -> GpuPlan {
         units: units(gpu, target, held, free),
         replicas: target.replicas(),
         free,
-        left: memory_left(gpu, held),
+        left: memory_left(gpu, target, held),
         unit: target.unit(gpu),
+        kind: target.kind(),
         reason: refusal.or(conflict).or_else(|| shortage(gpu, target, held, free)),
     }
 }
@@ -157,7 +176,7 @@ fn gpu_plan(gpu: &Gpu, target: &Target, held: &[&LiveShare]) -> GpuPlan {
 /// New units can't join live shares that reach the card in another way, or by another name.
 fn conflict(gpu: &Gpu, target: &Target, held: &[&LiveShare]) -> Option<Reason> {
     let fits = |live: &LiveShare| match target {
-        Target::Shared { resource, .. } => live.mode == Mode::Mps && live.resource == *resource,
+        Target::Shared(wanted) => live.mode == Mode::Mps && live.resource == wanted.resource,
         Target::Exclusive { resource } => {
             live.mode == Mode::Exclusive && live.resource == *resource
         }
@@ -172,38 +191,63 @@ fn conflict(gpu: &Gpu, target: &Target, held: &[&LiveShare]) -> Option<Reason> {
 
 /// Some of the wanted units can't be backed yet.
 fn shortage(gpu: &Gpu, target: &Target, held: &[&LiveShare], free: u32) -> Option<Reason> {
-    let Target::Shared { replicas, unit, .. } = target else {
+    let Target::Shared(wanted) = target else {
         return None;
     };
     let held_ids: usize = held.iter().map(|live| live.ids.len()).sum();
-    let open = usize::try_from(*replicas).unwrap_or(usize::MAX).saturating_sub(held_ids);
+    let open = usize::try_from(wanted.replicas).unwrap_or(usize::MAX).saturating_sub(held_ids);
     let free_ids = usize::try_from(free).unwrap_or(usize::MAX);
-    (free_ids < open).then(|| Reason::UnitsNotBacked {
+    if free_ids >= open {
+        return None;
+    }
+    if clients_left(wanted, held) == 0 {
+        let (gpu, shares) = (gpu.uuid.clone(), held.len());
+        return Some(Reason::NoClientLeft { gpu, shares, cap: wanted.most_shares });
+    }
+    let left = memory_left(gpu, target, held);
+    Some(Reason::UnitsNotBacked {
         gpu: gpu.uuid.clone(),
         units: open.saturating_sub(free_ids),
-        unit: unit.memory,
-        left: memory_left(gpu, held).saturating_sub(unit.memory.times(free.into())),
+        unit: wanted.unit.memory,
+        left: left.saturating_sub(wanted.unit.memory.times(free.into())),
     })
 }
 
-fn memory_left(gpu: &Gpu, held: &[&LiveShare]) -> Memory {
-    gpu.memory.saturating_sub(held.iter().map(|live| live.share.memory).sum())
+/// Memory for new shares: a reserve is none.
+fn memory_left(gpu: &Gpu, target: &Target, held: &[&LiveShare]) -> Memory {
+    let usable = match target {
+        Target::Shared(wanted) => wanted.usable,
+        Target::Exclusive { .. } | Target::Refused(_) => gpu.memory,
+    };
+    usable.saturating_sub(held.iter().map(|live| live.share.memory).sum())
 }
 
-/// How many new units memory, threads and the count of replicas leave room for.
+/// How many more containers the card takes: each has one client at least.
+fn clients_left(wanted: &SharedTarget, held: &[&LiveShare]) -> usize {
+    usize::try_from(wanted.most_shares).unwrap_or(usize::MAX).saturating_sub(held.len())
+}
+
+/// How many new units memory, threads and the count of units leave room for.
 fn free_units(gpu: &Gpu, target: &Target, held: &[&LiveShare]) -> u32 {
     match target {
         Target::Refused(_) => 0,
         Target::Exclusive { .. } => u32::from(held.is_empty()),
-        Target::Shared { replicas, unit, .. } => {
-            let by_memory = memory_left(gpu, held).pieces_of(unit.memory);
-            let used: u32 = held.iter().map(|live| live.share.percent.tenths()).sum();
-            let left = ThreadPercent::FULL.tenths().saturating_sub(used);
-            let by_threads = left.checked_div(unit.percent.tenths()).unwrap_or(0);
+        Target::Shared(wanted) if clients_left(wanted, held) == 0 => 0,
+        Target::Shared(wanted) => {
+            let by_memory = memory_left(gpu, target, held).pieces_of(wanted.unit.memory);
             let by_memory = u32::try_from(by_memory).unwrap_or(u32::MAX);
-            by_memory.min(by_threads).min(*replicas)
+            by_memory.min(units_by_threads(wanted, held)).min(wanted.replicas)
         }
     }
+}
+
+fn units_by_threads(wanted: &SharedTarget, held: &[&LiveShare]) -> u32 {
+    if wanted.kind == UnitKind::Memory {
+        return u32::MAX;
+    }
+    let used: u32 = held.iter().map(|live| live.share.percent.tenths()).sum();
+    let left = ThreadPercent::FULL.tenths().saturating_sub(used);
+    left.checked_div(wanted.unit.percent.tenths()).unwrap_or(0)
 }
 
 fn hosting(target: &Target, held: &[&LiveShare]) -> Hosting {
@@ -215,12 +259,10 @@ fn hosting(target: &Target, held: &[&LiveShare]) -> Hosting {
     }
     // Only units that may be granted beside the live shares raise the limits.
     let unit = match target {
-        Target::Shared { resource, unit, .. }
-            if held.iter().all(|live| live.resource == *resource) =>
-        {
-            Some((resource, unit))
+        Target::Shared(wanted) if held.iter().all(|live| live.resource == wanted.resource) => {
+            Some((&wanted.resource, &wanted.unit))
         }
-        Target::Shared { .. } | Target::Exclusive { .. } | Target::Refused(_) => None,
+        Target::Shared(_) | Target::Exclusive { .. } | Target::Refused(_) => None,
     };
     let shares = held.iter().map(|live| (&live.resource, &live.share)).chain(unit);
     let largest =
@@ -246,9 +288,11 @@ fn units(gpu: &Gpu, target: &Target, held: &[&LiveShare], free: u32) -> Vec<Unit
         })
     });
     let mut units: Vec<Unit> = held_ids.collect();
+    // A card may have ten thousands of units.
+    let taken: BTreeSet<&DeviceId> = held.iter().flat_map(|live| &live.ids).collect();
     let mut free_left = free;
     for id in target.ids(gpu) {
-        if units.iter().any(|unit| unit.id == id) {
+        if taken.contains(&id) {
             continue;
         }
         let state = if free_left > 0 { UnitState::Free } else { UnitState::Unbacked };

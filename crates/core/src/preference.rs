@@ -5,6 +5,8 @@
 //! [`crate::grant()`] refuses with the numbers. It also offers ids whose last owner has ended in
 //! this moment and whose share was of another size; so a choice is tried before it is made.
 
+use std::collections::BTreeSet;
+
 use crate::{AllocationPolicy, DeviceId, GpuPlan, NodePlan, UnitState};
 
 /// A request of the kubelet for advice.
@@ -61,10 +63,9 @@ impl<'a> Candidate<'a> {
     fn of(plan: &'a GpuPlan, available: &'a [DeviceId]) -> Option<Self> {
         let mut ids: Vec<&DeviceId> = available.iter().filter(|id| *id.gpu() == plan.gpu).collect();
         // Free by the plan first: what the kubelet alone counts as free may be of another size.
-        let is_free = |id: &DeviceId| {
-            plan.units.iter().any(|unit| unit.id == *id && unit.state == UnitState::Free)
-        };
-        ids.sort_by_key(|id| (!is_free(id), *id));
+        let free = plan.units.iter().filter(|unit| unit.state == UnitState::Free);
+        let free: BTreeSet<&DeviceId> = free.map(|unit| &unit.id).collect();
+        ids.sort_by_key(|id| (!free.contains(id), *id));
         // An id may have been freed by its pod before we know of it: then the card has more room
         // than the plan says, and the kubelet's view counts.
         let room = ids.len();

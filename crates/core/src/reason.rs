@@ -22,6 +22,14 @@ pub enum Reason {
     )]
     UnitTooSmall { gpu: GpuUuid, unit: Memory, minimum: Memory, replicas: u32 },
     #[error(
+        "`{gpu}` has {usable} to share, less than one unit of {unit}; hint: set `memoryUnit` to that or less, or `reserve` less"
+    )]
+    UnitAboveCard { gpu: GpuUuid, unit: Memory, usable: Memory },
+    #[error(
+        "`{resource}` would have {units} units on this node, a list of {bytes} bytes, and a kubelet takes {limit}; hint: set `memoryUnit` to {unit} or more"
+    )]
+    DeviceListTooLong { resource: ResourceName, units: u64, bytes: u64, limit: u64, unit: Memory },
+    #[error(
         "`{gpu}` has MIG enabled, which excludes sharing by MPS; hint: disable MIG on it (`nvidia-smi -i {gpu} -mig 0`) or leave it out of `devices`"
     )]
     MigEnabled { gpu: GpuUuid },
@@ -57,6 +65,11 @@ pub enum Reason {
         "`{gpu}` can't back {units} of its units ({unit} each) yet: {left} left beside live shares and free units; hint: they follow when pods with older shares end"
     )]
     UnitsNotBacked { gpu: GpuUuid, units: usize, unit: Memory, left: Memory },
+
+    #[error(
+        "{shares} containers have shares of `{gpu}`, and it takes {cap} MPS clients at most; hint: its free units follow when one of their pods ends"
+    )]
+    NoClientLeft { gpu: GpuUuid, shares: usize, cap: u32 },
 
     // What a request can't get.
     #[error(
@@ -222,6 +235,8 @@ macro_rules! codes {
 codes! {
     AboveClientCap
     UnitTooSmall
+    UnitAboveCard
+    DeviceListTooLong
     MigEnabled
     NoMemoryIsolation
     SelectedTwice
@@ -231,6 +246,7 @@ codes! {
     WaitingForShares
     WaitingForClients
     UnitsNotBacked
+    NoClientLeft
     NotEnoughLeft
     SpansGpus
     OneUnitOnly

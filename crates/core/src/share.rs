@@ -1,5 +1,7 @@
 //! What a container holds of a card.
 
+use std::collections::BTreeSet;
+
 use crate::{DeviceId, GpuUuid, Memory, ResourceName, ThreadPercent};
 
 /// Memory and threads of one card.
@@ -43,7 +45,7 @@ impl LiveShare {
     ///
     /// This happens when a container takes over the ids of a finished init container
     /// (facts/kubernetes.md 1.9). `None` when no id is left.
-    pub fn without(&self, taken: &[DeviceId]) -> Option<Self> {
+    pub fn without(&self, taken: &BTreeSet<DeviceId>) -> Option<Self> {
         let ids: Vec<DeviceId> =
             self.ids.iter().filter(|id| !taken.contains(id)).cloned().collect();
         if ids.len() == self.ids.len() {
@@ -66,8 +68,9 @@ pub(crate) fn without_ids(
     resource: &ResourceName,
     taken: &[DeviceId],
 ) -> Vec<LiveShare> {
+    let taken: BTreeSet<DeviceId> = taken.iter().cloned().collect();
     let stays = |share: &LiveShare| {
-        if share.resource == *resource { share.without(taken) } else { Some(share.clone()) }
+        if share.resource == *resource { share.without(&taken) } else { Some(share.clone()) }
     };
     live.iter().filter_map(stays).collect()
 }

@@ -1,6 +1,8 @@
 //! Values that several test modules of this crate start from.
 
-use crate::config::{AllocationPolicy, DeviceSelector, LargeRequests, NodeConfig, SharedResource};
+use crate::config::{
+    AllocationPolicy, Cut, DeviceSelector, LargeRequests, MemoryUnits, NodeConfig, SharedResource,
+};
 use crate::{
     ComputeCapability, DeviceId, Gpu, GpuUuid, Inventory, LiveShare, Memory, MigMode, Mode,
     ResourceName, Share, ThreadPercent,
@@ -41,12 +43,21 @@ pub(crate) fn config(replicas: u32) -> NodeConfig {
         exclusive_resource: resource("nvidia.com/gpu"),
         sharing: vec![SharedResource {
             resource: resource("nvidia.com/gpu"),
-            replicas,
+            cut: Cut::Replicas(replicas),
             devices: DeviceSelector::All,
         }],
         large_requests: LargeRequests::Allow,
         policy: AllocationPolicy::Distributed,
     }
+}
+
+/// All cards in units of `mib`, but `reserve` of each.
+pub(crate) fn memory_config(mib: u64, reserve: u64) -> NodeConfig {
+    let mut config = config(1);
+    let cut = MemoryUnits { unit: Memory::from_mib(mib), reserve: Memory::from_mib(reserve) };
+    config.sharing[0].resource = resource("aliyun.com/gpu-mem");
+    config.sharing[0].cut = Cut::Memory(cut);
+    config
 }
 
 pub(crate) fn held(ids: &[DeviceId], mib: u64, tenths: u32) -> LiveShare {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use mpshare_api::config::{DeviceIdStrategy, DeviceListStrategy, PluginOptions};
 use mpshare_api::names::{
-    ENV_CUDA_DEVICES, ENV_MEMORY_LIMIT, ENV_NVIDIA_DEVICES, ENV_PIPE_DIRECTORY,
+    ENV_CUDA_DEVICES, ENV_GPU_MEM_CONTAINER, ENV_GPU_MEM_DEVICE, ENV_GPU_MEM_INDEX,
+    ENV_GPU_MEM_POD, ENV_MEMORY_LIMIT, ENV_NVIDIA_DEVICES, ENV_PIPE_DIRECTORY,
     ENV_THREAD_PERCENTAGE,
 };
 use mpshare_core::{Gpu, Grant, Inventory, LiveShare, Mode};
@@ -56,6 +57,9 @@ pub(crate) fn response(
     if let Some((share, daemon)) = shared.zip(daemon) {
         join_daemon(&mut answer, share, daemon);
     }
+    if let ((Some(share), Some(units)), [card]) = ((shared, grant.memory_units), &*cards) {
+        answer.envs.extend(units_as_ack_says_them(share, card, units));
+    }
     let uuids = joined(cards.iter().map(|gpu| gpu.uuid.to_string()));
     answer.envs.insert(ENV_CUDA_DEVICES.into(), uuids);
     for strategy in &surroundings.plugin.device_list {
@@ -84,6 +88,19 @@ fn join_daemon(answer: &mut ContainerAllocateResponse, share: &LiveShare, daemon
         mount(&pipe, &daemon.pipe, Access::ReadOnly),
         mount("/dev/shm", &daemon.shm, Access::ReadWrite),
     ]);
+}
+
+/// What ACK's device plugin tells a container of its units, `in_all` of which its card has. The
+/// kubelet asks for one container at a time and doesn't say whose it is, so that the pod's
+/// units are the container's there too (facts/aliyun-gpushare.md 1.4).
+fn units_as_ack_says_them(share: &LiveShare, card: &Gpu, in_all: u32) -> [(String, String); 4] {
+    let units = share.ids.len();
+    [
+        (ENV_GPU_MEM_INDEX.to_owned(), card.index.to_string()),
+        (ENV_GPU_MEM_POD.to_owned(), units.to_string()),
+        (ENV_GPU_MEM_CONTAINER.to_owned(), units.to_string()),
+        (ENV_GPU_MEM_DEVICE.to_owned(), in_all.to_string()),
+    ]
 }
 
 fn name_cards(

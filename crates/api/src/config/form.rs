@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::scalar::{At, Devices, GoDuration, Number, Strategies};
+use super::scalar::{Amount, At, Devices, GoDuration, Number, Strategies};
 
 /// A config of the NVIDIA device plugin, as mpshare reads it.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -144,11 +144,13 @@ pub(crate) struct Replicated {
     pub(crate) resources: Option<Vec<At<Entry>>>,
 }
 
-/// Cards that are cut into equal replicas.
+/// Cards that are cut into units: `replicas` equal parts, or amounts of `memoryUnit`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+#[schemars(extend("oneOf" = [{"required": ["replicas"]}, {"required": ["memoryUnit"]}]))]
 pub(crate) struct Entry {
-    /// `nvidia.com/gpu`, or `gpu` for short.
+    /// `nvidia.com/gpu`, or `gpu` for short; with `memoryUnit`, the name that pods ask for:
+    /// `aliyun.com/gpu-mem`, or `gpu-mem` for short.
     #[schemars(required)]
     pub(crate) name: Option<At<String>>,
     /// The name under which the units are offered.
@@ -157,8 +159,14 @@ pub(crate) struct Entry {
     pub(crate) devices: Option<At<Devices>>,
     /// Units per card: 1 means whole cards without MPS; drivers from r590 on take up to 60, older
     /// ones up to 48.
-    #[schemars(required, range(min = 1, max = 60))]
+    #[schemars(range(min = 1, max = 60))]
     pub(crate) replicas: Option<At<Number>>,
+    /// Instead of `replicas`: the memory of one unit, such as `1Gi`. Each card has as many units
+    /// as fit into it; n units of one card are n times the memory, with all threads. This key is
+    /// none of NVIDIA's.
+    pub(crate) memory_unit: Option<At<Amount>>,
+    /// With `memoryUnit`: memory of each card that is in no unit, such as `512Mi`.
+    pub(crate) reserve: Option<At<Amount>>,
 }
 
 /// IMEX channels.

@@ -6,7 +6,10 @@ use super::mistake::{Mistake, Position};
 /// (A test compares this with the JSON Schema.)
 const SECTIONS: &[(&str, &[&str])] = &[
     ("sharing.mps", &["renameByDefault", "failRequestsGreaterThanOne", "resources"]),
-    ("sharing.mps.resources[]", &["name", "rename", "devices", "replicas"]),
+    (
+        "sharing.mps.resources[]",
+        &["name", "rename", "devices", "replicas", "memoryUnit", "reserve"],
+    ),
     ("", &["version", "flags", "resources", "sharing", "imex"]),
     ("sharing", &["timeSlicing", "mps"]),
     (

@@ -1,7 +1,10 @@
 //! What a config means, in sentences for its author.
 
 use mpshare_core::config::DeviceRef;
-use mpshare_core::{AllocationPolicy, DeviceSelector, LargeRequests, NodeConfig, SharedResource};
+use mpshare_core::{
+    AllocationPolicy, Cut, DeviceSelector, LargeRequests, Memory, MemoryUnits, NodeConfig,
+    ResourceName, SharedResource,
+};
 
 /// One sentence per group of cards, then the rules for requests where there are any.
 pub(super) fn sentences(node: &NodeConfig) -> Vec<String> {
@@ -12,7 +15,7 @@ pub(super) fn sentences(node: &NodeConfig) -> Vec<String> {
     } else if !node.sharing.iter().any(takes_all) {
         sentences.push(format!("all other GPUs: whole, as `{whole}`"));
     }
-    if node.sharing.iter().any(|entry| entry.replicas > 1) {
+    if node.sharing.iter().any(SharedResource::is_shared) {
         sentences.extend(rules(node));
     }
     sentences
@@ -24,14 +27,24 @@ fn takes_all(entry: &SharedResource) -> bool {
 
 fn group(node: &NodeConfig, entry: &SharedResource) -> String {
     let cards = cards(node, &entry.devices);
-    let SharedResource { resource, replicas, .. } = entry;
-    if *replicas == 1 {
-        format!("{cards}: whole, as `{resource}`")
-    } else {
-        format!(
+    let SharedResource { resource, cut, .. } = entry;
+    match cut {
+        Cut::Replicas(1) => format!("{cards}: whole, as `{resource}`"),
+        Cut::Replicas(replicas) => format!(
             "{cards}: {replicas} units of `{resource}` each, 1/{replicas} of memory and threads"
-        )
+        ),
+        Cut::Memory(units) => format!("{cards}: {}", amounts(resource, *units)),
     }
+}
+
+fn amounts(resource: &ResourceName, units: MemoryUnits) -> String {
+    let MemoryUnits { unit, reserve } = units;
+    let rest = if reserve == Memory::ZERO {
+        String::new()
+    } else {
+        format!("; {reserve} of each GPU are in no unit")
+    };
+    format!("as many units of `{resource}` as fit, {unit} of memory and all threads each{rest}")
 }
 
 fn cards(node: &NodeConfig, devices: &DeviceSelector) -> String {
@@ -52,11 +65,16 @@ fn card(device: &DeviceRef) -> String {
 }
 
 fn rules(node: &NodeConfig) -> Vec<String> {
+    let is_memory = |entry: &SharedResource| matches!(entry.cut, Cut::Memory(_));
+    let has_parts = node.sharing.iter().any(|entry| entry.is_shared() && !is_memory(entry));
     let several = match node.large_requests {
-        LargeRequests::Allow => {
+        LargeRequests::Refuse if has_parts && node.sharing.iter().any(is_memory) => {
+            "a container may ask for 1 unit only, but for several units of memory of one GPU"
+        }
+        LargeRequests::Refuse if has_parts => "a container may ask for 1 unit only",
+        LargeRequests::Allow | LargeRequests::Refuse => {
             "a container may ask for several units, which come from one GPU and add up"
         }
-        LargeRequests::Refuse => "a container may ask for 1 unit only",
     };
     let first = match node.policy {
         AllocationPolicy::Distributed => "the GPU with the most free units is used first",
@@ -77,6 +95,18 @@ mod tests {
         assert_eq!(
             meaning("[{name: gpu, replicas: 2}]")[0],
             "all GPUs: 2 units of `nvidia.com/gpu` each, 1/2 of memory and threads"
+        );
+    }
+
+    #[test]
+    fn amounts_of_memory_are_said_with_what_is_in_none_of_them() {
+        assert_eq!(
+            meaning("[{name: gpu-mem, memoryUnit: 1Gi, reserve: 512Mi}]")[..2],
+            [
+                "all GPUs: as many units of `aliyun.com/gpu-mem` as fit, 1 GiB of memory and all \
+                 threads each; 512 MiB of each GPU are in no unit",
+                "a container may ask for several units, which come from one GPU and add up"
+            ]
         );
     }
 

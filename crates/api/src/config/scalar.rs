@@ -123,6 +123,30 @@ impl JsonSchema for Number {
     }
 }
 
+/// An amount of memory, or whatever stands in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Amount(pub(crate) Number);
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Number::deserialize(deserializer).map(Self)
+    }
+}
+
+impl JsonSchema for Amount {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Amount".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[0-9]+[GM]i$" })
+    }
+}
+
 /// One value, or a list of values with their positions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OneOrMany {

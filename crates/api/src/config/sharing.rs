@@ -1,7 +1,8 @@
 //! `sharing`: form -> which cards are cut into how many units under which name.
 
-use mpshare_core::{DeviceSelector, LargeRequests, ResourceName, SharedResource};
+use mpshare_core::{Cut, DeviceSelector, LargeRequests, ResourceName, SharedResource};
 
+use super::amount;
 use super::devices::{Taken, selector};
 use super::form::{Entry, Replicated, Sharing};
 use super::mistake::{Mistake, Position};
@@ -94,6 +95,13 @@ fn interpret_entry(
     };
     let name = entry.name.as_ref();
     let name = name.ok_or_else(|| missing("name", "add `name: nvidia.com/gpu`"))?;
+    let devices = match &entry.devices {
+        Some(devices) => selector(devices)?,
+        None => DeviceSelector::All,
+    };
+    if let Some((resource, units)) = amount::units(entry, name, warnings)? {
+        return Ok(SharedResource { resource, cut: Cut::Memory(units), devices });
+    }
     let original = original_name(name)?;
     let replicas = entry.replicas.as_ref();
     let replicas = replicas.ok_or_else(|| missing("replicas", "add `replicas: 2`, for example"))?;
@@ -106,11 +114,7 @@ fn interpret_entry(
         }
         None => original,
     };
-    let devices = match &entry.devices {
-        Some(devices) => selector(devices)?,
-        None => DeviceSelector::All,
-    };
-    Ok(SharedResource { resource, replicas, devices })
+    Ok(SharedResource { resource, cut: Cut::Replicas(replicas), devices })
 }
 
 /// `name`: the only devices there are to share.
@@ -135,7 +139,7 @@ fn new_name(rename: &At<String>) -> Result<ResourceName, Mistake> {
     Ok(resource)
 }
 
-fn refuse_mig(resource: &ResourceName, at: Position) -> Result<(), Mistake> {
+pub(super) fn refuse_mig(resource: &ResourceName, at: Position) -> Result<(), Mistake> {
     if resource.domain() == "nvidia.com" && resource.name().starts_with("mig-") {
         return Err(Mistake::new(
             at,
@@ -147,7 +151,7 @@ fn refuse_mig(resource: &ResourceName, at: Position) -> Result<(), Mistake> {
 }
 
 /// A name, with NVIDIA's domain where it has none.
-fn resource_name(at: Position, text: &str) -> Result<ResourceName, Mistake> {
+pub(super) fn resource_name(at: Position, text: &str) -> Result<ResourceName, Mistake> {
     let full = if text.contains('/') { text.to_owned() } else { format!("{PREFIX}{text}") };
     full.parse().map_err(|error: mpshare_core::resource::ParseResourceError| {
         Mistake::new(at, error.to_string(), format!("write `{GPU_RESOURCE}`, for example"))
@@ -193,14 +197,13 @@ fn replica_count(replicas: &At<Number>, warnings: &mut Vec<String>) -> Result<u3
 /// A name under which units of different sizes are offered, as far as the config alone tells.
 fn mixed_sizes(shared: &Shared) -> Option<&ResourceName> {
     let first_with_other_size = shared.entries.iter().find_map(|entry| {
-        let other = |other: &&SharedResource| {
-            other.resource == entry.resource && other.replicas != entry.replicas
-        };
+        let other =
+            |other: &&SharedResource| other.resource == entry.resource && other.cut != entry.cut;
         shared.entries.iter().find(other).map(|_| &entry.resource)
     });
     let leaves_whole_cards = !shared.entries.iter().any(|e| e.devices == DeviceSelector::All);
     let beside_whole_cards = || {
-        let same = |e: &&SharedResource| e.resource == shared.exclusive && e.replicas > 1;
+        let same = |e: &&SharedResource| e.resource == shared.exclusive && e.is_shared();
         shared.entries.iter().find(same).map(|entry| &entry.resource)
     };
     first_with_other_size.or_else(|| leaves_whole_cards.then(beside_whole_cards).flatten())

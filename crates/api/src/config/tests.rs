@@ -12,7 +12,7 @@ fn the_presets_of_the_tke_document_mean_whole_halves_and_quarters() {
             "version: v1\nsharing:\n  mps:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: {text}\n"
         ));
         let entry = &config.node.sharing[0];
-        assert_eq!(entry.replicas, replicas);
+        assert_eq!(entry.cut, mpshare_core::Cut::Replicas(replicas));
         assert_eq!(entry.resource.as_str(), "nvidia.com/gpu");
         assert_eq!(entry.devices, DeviceSelector::All);
         assert_eq!(config.warnings, Vec::<String>::new());

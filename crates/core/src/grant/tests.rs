@@ -1,3 +1,5 @@
+mod memory;
+
 use proptest::prelude::*;
 
 use super::*;

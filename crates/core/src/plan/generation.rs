@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Target;
+use super::target::{SharedTarget, Target};
 
 /// Two processes agree on a card's plan exactly when they agree on this text.
 ///
@@ -14,7 +14,7 @@ pub struct Generation(String);
 impl Generation {
     pub(super) fn of(target: &Target) -> Self {
         Self(match target {
-            Target::Shared { resource, replicas, unit } => {
+            Target::Shared(SharedTarget { resource, replicas, unit, .. }) => {
                 format!("mps/{resource}/{replicas}x{}M@{}", unit.memory.mib(), unit.percent)
             }
             Target::Exclusive { resource } => format!("exclusive/{resource}"),

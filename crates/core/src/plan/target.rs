@@ -2,11 +2,12 @@
 
 use crate::config::DeviceRef;
 use crate::{
-    ComputeCapability, DeviceId, DeviceSelector, Gpu, Inventory, MigMode, NodeConfig, Reason,
-    ResourceName, Share, SharedResource, ThreadPercent, VersionProfile,
+    ComputeCapability, Cut, DeviceId, DeviceSelector, Gpu, Inventory, Memory, MemoryUnits, MigMode,
+    NodeConfig, Reason, ResourceName, Share, SharedResource, ThreadPercent, VersionProfile,
 };
 
-use super::MINIMUM_UNIT;
+use super::device_list::refuse_long_lists;
+use super::{MINIMUM_UNIT, UnitKind};
 
 /// The wish for one card.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,24 +18,34 @@ pub(crate) enum Target {
         resource: ResourceName,
     },
     /// Equal units under MPS.
-    Shared {
-        /// Their resource.
-        resource: ResourceName,
-        /// How many.
-        replicas: u32,
-        /// What each of them is.
-        unit: Share,
-    },
+    Shared(SharedTarget),
     /// The card can't do what is asked of it.
     Refused(Reason),
+}
+
+/// Equal units of a card under MPS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SharedTarget {
+    /// Their resource.
+    pub(super) resource: ResourceName,
+    /// How many.
+    pub(super) replicas: u32,
+    /// What each of them is.
+    pub(super) unit: Share,
+    /// Parts of the card, or amounts of memory.
+    pub(super) kind: UnitKind,
+    /// The part of the card's memory that they are cut from.
+    pub(super) usable: Memory,
+    /// The most containers that can hold some of them at a time.
+    pub(super) most_shares: u32,
 }
 
 impl Target {
     pub(super) fn ids(&self, gpu: &Gpu) -> Vec<DeviceId> {
         match self {
             Self::Exclusive { .. } => vec![DeviceId::whole(gpu.uuid.clone())],
-            Self::Shared { replicas, .. } => {
-                (0..*replicas).map(|n| DeviceId::replica(gpu.uuid.clone(), n)).collect()
+            Self::Shared(wanted) => {
+                (0..wanted.replicas).map(|n| DeviceId::replica(gpu.uuid.clone(), n)).collect()
             }
             Self::Refused(_) => Vec::new(),
         }
@@ -43,14 +54,15 @@ impl Target {
     pub(super) const fn replicas(&self) -> u32 {
         match self {
             Self::Exclusive { .. } => 1,
-            Self::Shared { replicas, .. } => *replicas,
+            Self::Shared(wanted) => wanted.replicas,
             Self::Refused(_) => 0,
         }
     }
 
     pub(super) const fn resource(&self) -> Option<&ResourceName> {
         match self {
-            Self::Exclusive { resource } | Self::Shared { resource, .. } => Some(resource),
+            Self::Exclusive { resource } => Some(resource),
+            Self::Shared(wanted) => Some(&wanted.resource),
             Self::Refused(_) => None,
         }
     }
@@ -60,7 +72,15 @@ impl Target {
             Self::Exclusive { .. } => {
                 Some(Share { memory: gpu.memory, percent: ThreadPercent::FULL })
             }
-            Self::Shared { unit, .. } => Some(*unit),
+            Self::Shared(wanted) => Some(wanted.unit),
+            Self::Refused(_) => None,
+        }
+    }
+
+    pub(super) const fn kind(&self) -> Option<UnitKind> {
+        match self {
+            Self::Exclusive { .. } => Some(UnitKind::Whole),
+            Self::Shared(wanted) => Some(wanted.kind),
             Self::Refused(_) => None,
         }
     }
@@ -78,13 +98,14 @@ pub(super) fn targets(config: &NodeConfig, inventory: &Inventory) -> (Vec<Target
             _ if gpu.mig == MigMode::Enabled => {
                 Target::Refused(Reason::MigEnabled { gpu: gpu.uuid.clone() })
             }
-            Selected::Entry(entry) if entry.replicas > 1 => shared(gpu, entry, inventory),
+            Selected::Entry(entry) if entry.is_shared() => shared(gpu, entry, inventory),
             Selected::Entry(entry) => Target::Exclusive { resource: entry.resource.clone() },
             Selected::Twice => Target::Refused(Reason::SelectedTwice { gpu: gpu.uuid.clone() }),
             Selected::Nobody => Target::Exclusive { resource: config.exclusive_resource.clone() },
         })
         .collect();
     let targets = refuse_same_directory(targets, inventory);
+    let targets = refuse_long_lists(targets, inventory);
     (targets, refusals)
 }
 
@@ -172,14 +193,20 @@ fn shared(gpu: &Gpu, entry: &SharedResource, inventory: &Inventory) -> Target {
         });
     }
     let cap = profile.client_cap(gpu.compute_capability);
-    if entry.replicas > cap {
-        let replicas = entry.replicas;
+    match entry.cut {
+        Cut::Replicas(replicas) => in_parts(gpu, &entry.resource, replicas, cap),
+        Cut::Memory(units) => in_amounts(gpu, &entry.resource, units, cap),
+    }
+}
+
+/// Units that are equal parts of the card.
+fn in_parts(gpu: &Gpu, resource: &ResourceName, replicas: u32, cap: u32) -> Target {
+    let uuid = gpu.uuid.clone();
+    if replicas > cap {
         return Target::Refused(Reason::AboveClientCap { gpu: uuid, replicas, cap });
     }
-    let unit = Share {
-        memory: gpu.memory.split(entry.replicas),
-        percent: ThreadPercent::FULL.split(entry.replicas),
-    };
+    let unit =
+        Share { memory: gpu.memory.split(replicas), percent: ThreadPercent::FULL.split(replicas) };
     if unit.memory < MINIMUM_UNIT {
         return Target::Refused(Reason::UnitTooSmall {
             gpu: uuid,
@@ -188,7 +215,33 @@ fn shared(gpu: &Gpu, entry: &SharedResource, inventory: &Inventory) -> Target {
             replicas: u32::try_from(gpu.memory.pieces_of(MINIMUM_UNIT)).unwrap_or(u32::MAX),
         });
     }
-    Target::Shared { resource: entry.resource.clone(), replicas: entry.replicas, unit }
+    Target::Shared(SharedTarget {
+        resource: resource.clone(),
+        replicas,
+        unit,
+        kind: UnitKind::Replica,
+        usable: gpu.memory,
+        most_shares: cap,
+    })
+}
+
+/// Units that are amounts of memory: as many as this card has, whatever others have. More of them
+/// than the card takes clients are of use, since a container takes several.
+fn in_amounts(gpu: &Gpu, resource: &ResourceName, units: MemoryUnits, cap: u32) -> Target {
+    let usable = gpu.memory.saturating_sub(units.reserve);
+    let count = u32::try_from(usable.pieces_of(units.unit)).unwrap_or(u32::MAX);
+    if count == 0 {
+        let (gpu, unit) = (gpu.uuid.clone(), units.unit);
+        return Target::Refused(Reason::UnitAboveCard { gpu, unit, usable });
+    }
+    Target::Shared(SharedTarget {
+        resource: resource.clone(),
+        replicas: count,
+        unit: Share { memory: units.unit, percent: ThreadPercent::FULL },
+        kind: UnitKind::Memory,
+        usable,
+        most_shares: cap,
+    })
 }
 
 /// Two cards whose UUIDs begin alike would share a directory: the later one is refused.

@@ -1,5 +1,7 @@
+mod memory;
+
 use super::*;
-use crate::config::{DeviceRef, DeviceSelector, SharedResource};
+use crate::config::{Cut, DeviceRef, DeviceSelector, SharedResource};
 use crate::testing::{config, gpu, held, inventory, replica, resource, uuid};
 use crate::{ComputeCapability, MigMode};
 
@@ -122,7 +124,7 @@ fn a_count_takes_the_first_cards_that_no_list_names() {
     wish.sharing[0].devices = DeviceSelector::Count(1);
     wish.sharing.push(SharedResource {
         devices: DeviceSelector::Listed(vec![DeviceRef::Uuid(uuid(0))]),
-        replicas: 8,
+        cut: Cut::Replicas(8),
         ..wish.sharing[0].clone()
     });
     let node = plan(&wish, &inventory(), &[]);

@@ -4,7 +4,7 @@ use mpshare_core::DeviceId;
 
 fn shared() -> Grant {
     let shares = vec![share(&[unit(0, 0)], 7680, 500)];
-    Grant { live: shares.clone(), shares }
+    Grant { live: shares.clone(), shares, memory_units: None }
 }
 
 fn whole(cards: u32) -> Grant {
@@ -15,7 +15,7 @@ fn whole(cards: u32) -> Grant {
             ..share(&[DeviceId::whole(uuid(n))], 15360, 1000)
         })
         .collect();
-    Grant { live: shares.clone(), shares }
+    Grant { live: shares.clone(), shares, memory_units: None }
 }
 
 fn answered(grant: &Grant, plugin: &PluginOptions) -> ContainerAllocateResponse {
@@ -68,6 +68,32 @@ fn a_share_comes_with_its_limits_its_daemon_and_its_card() {
         ]
     );
     assert_eq!(answer.devices, []);
+}
+
+#[test]
+fn units_of_memory_are_told_as_ack_tells_them_beside_the_limits() {
+    let ids: Vec<DeviceId> = (0..7).map(|n| unit(1, n)).collect();
+    let name = resource("aliyun.com/gpu-mem");
+    let shares = vec![LiveShare { resource: name, ..share(&ids, 7168, 1000) }];
+    let grant = Grant { live: shares.clone(), shares, memory_units: Some(15) };
+    let answer = answered(&grant, &PluginOptions::default());
+    let card = uuid(1).to_string();
+    let envs: Vec<(&str, &str)> =
+        answer.envs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(
+        envs,
+        [
+            ("ALIYUN_COM_GPU_MEM_CONTAINER", "7"),
+            ("ALIYUN_COM_GPU_MEM_DEV", "15"),
+            ("ALIYUN_COM_GPU_MEM_IDX", "1"),
+            ("ALIYUN_COM_GPU_MEM_POD", "7"),
+            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100.0"),
+            ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=7168M"),
+            ("CUDA_MPS_PIPE_DIRECTORY", "/mps/aliyun.com/gpu-mem/pipe"),
+            ("CUDA_VISIBLE_DEVICES", card.as_str()),
+            ("NVIDIA_VISIBLE_DEVICES", card.as_str()),
+        ]
+    );
 }
 
 #[test]
