@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
-
-mod kubeconfig;
+use mpshare_kubeconfig as kubeconfig;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClusterOptions {

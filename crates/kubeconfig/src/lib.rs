@@ -1,21 +1,38 @@
-//! A kubeconfig file, read by way of JSON values: kube-client reads one too, but has the YAML
+//! Kubeconfig files, read by way of JSON values: kube-client reads them too, but has the YAML
 //! library make code for each of its twenty types.
 
+use std::io;
 use std::path::{MAIN_SEPARATOR, Path, PathBuf};
 
-use anyhow::{Context as _, Result};
-use kube::config::{AuthInfo, Kubeconfig};
-use mpshare_api::yaml;
+use kube::config::{AuthInfo, Kubeconfig, KubeconfigError};
+use mpshare_api::yaml::{self, YamlError};
+use thiserror::Error;
+
+/// Why a file is no kubeconfig. None of these quotes the file: it has secrets.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// It can't be read.
+    #[error("can't read it")]
+    Io(#[from] io::Error),
+    /// Its text is no YAML.
+    #[error(transparent)]
+    Yaml(#[from] YamlError),
+    /// It is YAML of another form.
+    #[error("this is no kubeconfig")]
+    Form(#[source] serde_json::Error),
+    /// Two documents are of different kinds.
+    #[error("its documents don't fit together")]
+    Merge(#[from] KubeconfigError),
+}
 
 /// Reads a kubeconfig. Relative paths in it start at its directory, and the documents of a file
 /// are merged, as `kubectl` has it.
-pub(super) fn read(path: &Path) -> Result<Kubeconfig> {
+pub fn read(path: &Path) -> Result<Kubeconfig, ReadError> {
     let text = std::fs::read_to_string(path)?;
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut merged = Kubeconfig::default();
     for document in yaml::documents(&text)? {
-        let mut config: Kubeconfig =
-            serde_json::from_value(document).context("this is no kubeconfig")?;
+        let mut config: Kubeconfig = serde_json::from_value(document).map_err(ReadError::Form)?;
         resolve(&mut config, directory);
         merged = merged.merge(config)?;
     }
@@ -56,13 +73,12 @@ fn start_at(directory: &Path, file: &mut Option<String>) {
 mod tests {
     use super::*;
 
-    fn read_text(name: &str, text: &str) -> Result<Kubeconfig> {
-        let file = format!("mpshare-kubeconfig-{name}-{}", std::process::id());
-        let path = std::env::temp_dir().join(file);
-        std::fs::write(&path, text)?;
+    fn read_text(text: &str) -> (tempfile::TempDir, Result<Kubeconfig, ReadError>) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        std::fs::write(&path, text).unwrap();
         let read = read(&path);
-        std::fs::remove_file(path)?;
-        read
+        (directory, read)
     }
 
     #[test]
@@ -74,8 +90,9 @@ users:
 - {name: e, user: {exec: {command: bin/login}}}
 - {name: p, user: {exec: {command: login}}}
 ";
-        let config = read_text("relative", text).unwrap();
-        let at = |name: &str| Some(std::env::temp_dir().join(name).to_str().unwrap().to_owned());
+        let (directory, config) = read_text(text);
+        let config = config.unwrap();
+        let at = |name: &str| Some(directory.path().join(name).to_str().unwrap().to_owned());
         let cluster = config.clusters[0].cluster.as_ref().unwrap();
         assert_eq!(cluster.certificate_authority, at("ca.pem"));
         let user = |n: usize| config.auth_infos[n].auth_info.clone().unwrap();
@@ -94,7 +111,7 @@ users:
             "exec": {"command": "login", "args": ["a"], "env": [{"name": "N", "value": "1"}]},
         });
         let text = serde_json::json!({"users": [{"name": "u", "user": user}]}).to_string();
-        let config = read_text("credentials", &text).unwrap();
+        let config = read_text(&text).1.unwrap();
         let read = serde_json::to_value(&config.auth_infos[0]).unwrap();
         for key in ["token", "client-certificate-data", "client-key-data"] {
             assert_eq!(read["user"][key], user[key]);
@@ -107,7 +124,7 @@ users:
     #[test]
     fn the_documents_of_a_file_are_merged_and_the_first_counts() {
         let text = "current-context: a\n---\ncurrent-context: b\ncontexts: [{name: b}]\n";
-        let config = read_text("merged", text).unwrap();
+        let config = read_text(text).1.unwrap();
         assert_eq!(config.current_context.as_deref(), Some("a"));
         assert_eq!(config.contexts.len(), 1);
     }
@@ -115,7 +132,7 @@ users:
     #[test]
     fn what_is_no_kubeconfig_is_an_error() {
         for text in ["clusters: 1\n", "- a\n", "{"] {
-            assert!(read_text("none", text).is_err(), "{text:?}");
+            assert!(read_text(text).1.is_err(), "{text:?}");
         }
     }
 }
