@@ -14,7 +14,7 @@ const MAX_LINES: usize = 500;
 
 /// What each product package may use of the workspace. Arrows point down only; what isn't listed
 /// is an error, so that a new package has to take its place here.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("mpshare-core", &[]),
     ("mpshare-api", &["mpshare-core"]),
     ("jsonpath-rust", &[]),
@@ -48,8 +48,11 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "mpshare-device-plugin",
             "mpshare-config-manager",
             "mpshare-uninstall",
+            "mpshare-kubeconfig",
         ],
     ),
+    ("mpshare-kubeconfig", &["mpshare-api"]),
+    ("mpshare-kubectl", &["mpshare-core", "mpshare-api", "mpshare-kubeconfig"]),
 ];
 
 /// External packages that only one package may name.
