@@ -60,6 +60,8 @@ pub struct GpuPlan {
     pub free: u32,
     /// Memory that no live share holds.
     pub left: Memory,
+    /// What new units belong to; `None` while the card is refused.
+    pub resource: Option<ResourceName>,
     /// What one new unit is; `None` while the card is refused.
     pub unit: Option<Share>,
     /// How the card is cut; `None` while it is refused.
@@ -167,6 +169,7 @@ fn gpu_plan(gpu: &Gpu, target: &Target, held: &[&LiveShare]) -> GpuPlan {
         replicas: target.replicas(),
         free,
         left: memory_left(gpu, target, held),
+        resource: target.resource().cloned(),
         unit: target.unit(gpu),
         kind: target.kind(),
         reason: refusal.or(conflict).or_else(|| shortage(gpu, target, held, free)),

@@ -9,6 +9,7 @@
 
 mod gate;
 mod lock;
+mod memory;
 mod records;
 mod registration;
 mod reload;

@@ -142,7 +142,9 @@ impl Node {
             let shares = self.shares();
             let of_card = || shares.iter().filter(|share| share.gpu == gpu.uuid);
             let memory: u64 = of_card().map(|share| share.share.memory.mib()).sum();
-            let tenths: u32 = of_card().map(|share| share.share.percent.tenths()).sum();
+            // Units of memory have all threads each.
+            let parts = of_card().filter(|share| share.resource.as_str().starts_with(GPU));
+            let tenths: u32 = parts.map(|share| share.share.percent.tenths()).sum();
             assert!(memory <= gpu.memory.mib(), "{memory} MiB of {} on {gpu:?}", gpu.memory);
             assert!(tenths <= 1000, "{tenths} tenths on {gpu:?}");
         }
