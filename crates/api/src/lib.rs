@@ -9,9 +9,13 @@ pub mod allocations;
 pub mod chosen;
 pub mod config;
 pub mod document;
+pub mod extender;
+pub mod inventory_annotation;
 pub mod layout;
 pub mod names;
 pub mod plugin_status;
+pub mod pod;
+pub mod pod_allocation;
 pub mod status;
 pub mod yaml;
 

@@ -14,14 +14,18 @@
 //! | [`plan`](mod@plan) | config x inventory x live shares -> what each card runs and offers |
 //! | [`grant`](mod@grant) | device ids -> a share, or a reason |
 //! | [`preference`] | which ids to hand out first |
+//! | [`ledger`] | who has how much of which card in the cluster |
+//! | [`placement`] | which card of a node a container goes to |
 //! | [`reason`] | every refusal, one sentence each |
 
 pub mod config;
 pub mod device_id;
 pub mod gpu;
 pub mod grant;
+pub mod ledger;
 pub mod memory;
 pub mod percent;
+pub mod placement;
 pub mod plan;
 pub mod preference;
 pub mod profile;

@@ -93,6 +93,24 @@ pub enum Reason {
         "`{resource}` has another device plugin on this node: {evidence}; hint: remove it, a resource can have one plugin only"
     )]
     AnotherPlugin { resource: ResourceName, evidence: String },
+    #[error(
+        "not enough `{resource}` on one GPU for {}: {}",
+        asked.iter().map(u64::to_string).collect::<Vec<_>>().join(" + "),
+        cards.join(", ")
+    )]
+    NoGpuFits { resource: ResourceName, asked: Vec<u64>, cards: Vec<String> },
+    #[error("no GPU of the node offers `{resource}`")]
+    NoUnits { resource: ResourceName },
+    #[error("the node's GPUs aren't known: {problem}")]
+    BadInventory { problem: String },
+    #[error(
+        "label `aliyun.com/gpu-count: {label}` asks for several GPUs for one container, but a process can use the MPS daemon of one GPU only; hint: remove it, or set it to 1"
+    )]
+    SeveralGpusAsked { label: String },
+    #[error(
+        "`{first}` and `{second}` are asked for by containers that have to share one GPU; hint: ask for one of them"
+    )]
+    TwoResources { first: ResourceName, second: ResourceName },
     #[error("the request names no device")]
     EmptyRequest,
     #[error(
@@ -252,6 +270,11 @@ codes! {
     OneUnitOnly
     UnknownDevice
     AnotherPlugin
+    NoGpuFits
+    NoUnits
+    BadInventory
+    SeveralGpusAsked
+    TwoResources
     EmptyRequest
     NotRecorded
     GpuNotReady

@@ -1,0 +1,221 @@
+//! What kube-scheduler and its extender say to each other (facts/kubernetes.md 6.1), and the
+//! answer to `inspect` that Aliyun's tools know (facts/aliyun-gpushare.md 2.2).
+//!
+//! Go's types have no tags, so that keys begin with a capital; old schedulers sent small letters.
+//! Both are read, the capital form is written.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::pod::{Pod, nullable};
+
+/// The question of `filter` and `prioritize`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct FilterArgs {
+    /// The pod.
+    #[serde(rename = "Pod", alias = "pod")]
+    pub pod: Option<Pod>,
+    /// Whole nodes.
+    #[serde(rename = "Nodes", alias = "nodes")]
+    pub nodes: Option<NodeList>,
+    /// Names of nodes.
+    #[serde(rename = "NodeNames", alias = "nodeNames", alias = "nodenames")]
+    pub node_names: Option<Vec<String>>,
+}
+
+/// A list of whole nodes, which are given back as they came.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeList {
+    /// The nodes.
+    #[serde(alias = "Items", deserialize_with = "nullable")]
+    pub items: Vec<Value>,
+}
+
+impl NodeList {
+    /// The name of one of its nodes.
+    pub fn name(node: &Value) -> &str {
+        node.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+/// The answer of `filter`.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct FilterResult {
+    /// The nodes that are left, where whole nodes were given.
+    pub nodes: Option<NodeList>,
+    /// Their names, where names were given.
+    pub node_names: Option<Vec<String>>,
+    /// Why the others aren't.
+    pub failed_nodes: BTreeMap<String, String>,
+    /// Those of them where no preemption can help.
+    pub failed_and_unresolvable_nodes: BTreeMap<String, String>,
+    /// Why there is no answer.
+    pub error: String,
+}
+
+/// The score of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct HostPriority {
+    /// The node.
+    pub host: String,
+    /// 0 to 10.
+    pub score: u8,
+}
+
+/// The question of `bind`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct BindingArgs {
+    /// The pod's name.
+    #[serde(
+        rename = "PodName",
+        alias = "podName",
+        alias = "podname",
+        deserialize_with = "nullable"
+    )]
+    pub pod_name: String,
+    /// Its namespace.
+    #[serde(
+        rename = "PodNamespace",
+        alias = "podNamespace",
+        alias = "podnamespace",
+        deserialize_with = "nullable"
+    )]
+    pub pod_namespace: String,
+    /// Its UID.
+    #[serde(
+        rename = "PodUID",
+        alias = "podUID",
+        alias = "podUid",
+        alias = "poduid",
+        deserialize_with = "nullable"
+    )]
+    pub pod_uid: String,
+    /// The node.
+    #[serde(rename = "Node", alias = "node", deserialize_with = "nullable")]
+    pub node: String,
+}
+
+/// The answer of `bind`.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct BindingResult {
+    /// Why it failed; empty after a success.
+    pub error: String,
+}
+
+/// The answer of `inspect`.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Inspection {
+    /// The nodes.
+    pub nodes: Vec<InspectedNode>,
+    /// Why there are none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub error: String,
+}
+
+/// A node in `inspect`; amounts are units.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InspectedNode {
+    /// Its name.
+    pub name: String,
+    /// All units.
+    #[serde(rename = "totalGPU")]
+    pub total: u64,
+    /// Those that pods hold.
+    #[serde(rename = "usedGPU")]
+    pub used: u64,
+    /// Its cards.
+    pub devs: Vec<InspectedGpu>,
+    /// Pods of which nothing says where they are; they count on every card.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unplaced: Vec<InspectedPod>,
+    /// Why the cards aren't known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// A card in `inspect`.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InspectedGpu {
+    /// Its index.
+    pub id: u32,
+    /// Its UUID.
+    pub uuid: String,
+    /// All units.
+    #[serde(rename = "totalGPU")]
+    pub total: u64,
+    /// Those that pods hold.
+    #[serde(rename = "usedGPU")]
+    pub used: u64,
+    /// The memory of a unit.
+    #[serde(rename = "unitMiB")]
+    pub unit_mib: u64,
+    /// Why no new pod comes here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// The pods.
+    pub pods: Vec<InspectedPod>,
+}
+
+/// A pod in `inspect`.
+#[derive(Debug, Clone, Serialize)]
+pub struct InspectedPod {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its units.
+    #[serde(rename = "usedGPU")]
+    pub used: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn args(text: &str) -> FilterArgs {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn both_cases_of_keys_and_null_are_read() {
+        let capital = args(r#"{"Pod":{"metadata":{"name":"p"}},"Nodes":null,"NodeNames":["n"]}"#);
+        let small = args(r#"{"pod":{"metadata":{"name":"p"}},"nodes":null,"nodenames":["n"]}"#);
+        for args in [capital, small] {
+            assert_eq!(args.pod.unwrap().metadata.name, "p");
+            assert!(args.nodes.is_none());
+            assert_eq!(args.node_names.unwrap(), ["n"]);
+        }
+        assert!(args("{}").pod.is_none() && args(r#"{"Pod":null}"#).pod.is_none());
+        let binding: BindingArgs =
+            serde_json::from_str(r#"{"PodName":null,"poduid":"u","node":"n"}"#).unwrap();
+        assert_eq!((binding.pod_name.as_str(), binding.pod_uid.as_str()), ("", "u"));
+    }
+
+    #[test]
+    fn an_answer_has_every_key_that_go_has() {
+        let text = serde_json::to_string(&FilterResult::default()).unwrap();
+        assert_eq!(
+            text,
+            r#"{"Nodes":null,"NodeNames":null,"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}"#
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_parser_panic(text in ".*") {
+            let _: bool = serde_json::from_str::<FilterArgs>(&text).is_ok();
+            let _: bool = serde_json::from_str::<BindingArgs>(&text).is_ok();
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! The ledger itself: facts in, what is held out, and the reservations of binds in flight.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::usage::{NodeUse, Plan};
+use super::{Allocation, Claim, Demand, NodeFacts, NodeName, PodFacts, PodUid};
+use crate::Reason;
+
+/// How long a bind may still take effect of which nobody knows how it ended; the API server gives
+/// up on a request after a minute.
+const UNCERTAIN: Duration = Duration::from_secs(90);
+
+/// All nodes and pods, and what follows from them.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    nodes: BTreeMap<NodeName, NodeFacts>,
+    pods: BTreeMap<PodUid, PodFacts>,
+    /// The pods of each node.
+    bound: BTreeMap<NodeName, BTreeSet<PodUid>>,
+    /// Binds in flight. A pod may have one on each of several nodes: an attempt whose end nobody
+    /// knows, and the next.
+    reserved: BTreeMap<NodeName, BTreeMap<PodUid, Reservation>>,
+    usage: BTreeMap<NodeName, NodeUse>,
+}
+
+#[derive(Debug, Clone)]
+struct Reservation {
+    demand: Demand,
+    allocation: Option<Allocation>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    InFlight,
+    /// The API server has said yes; the watch will show it.
+    Done,
+    /// Nobody knows; counts until then.
+    UncertainUntil(Duration),
+}
+
+/// What came of the wish to reserve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reserved {
+    /// The caller binds the pod, with this allocation where the place is ours to say.
+    Go(Option<Allocation>),
+    /// The pod already is on the node.
+    AlreadyThere,
+    /// It is on another one.
+    Elsewhere(NodeName),
+    /// Another bind of the pod to the node is in flight.
+    Busy,
+}
+
+impl Ledger {
+    /// Takes in what a node says.
+    pub fn set_node(&mut self, name: &NodeName, facts: NodeFacts) {
+        if self.nodes.get(name) != Some(&facts) {
+            self.nodes.insert(name.clone(), facts);
+            self.count(name);
+        }
+    }
+
+    /// Forgets a node.
+    pub fn remove_node(&mut self, name: &NodeName) {
+        self.nodes.remove(name);
+        self.count(name);
+    }
+
+    /// Forgets all nodes but these.
+    pub fn keep_nodes(&mut self, known: &BTreeSet<NodeName>) {
+        let gone: Vec<NodeName> =
+            self.nodes.keys().filter(|name| !known.contains(name)).cloned().collect();
+        for name in &gone {
+            self.remove_node(name);
+        }
+    }
+
+    /// Takes in what is known of a pod that hasn't ended.
+    pub fn set_pod(&mut self, facts: PodFacts) {
+        if self.pods.get(&facts.uid) == Some(&facts) {
+            return;
+        }
+        let before = self.pods.get(&facts.uid).and_then(|pod| pod.node.clone());
+        if let Some(node) = before.filter(|node| Some(node) != facts.node.as_ref()) {
+            self.leave(&node, &facts.uid);
+        }
+        let (uid, node) = (facts.uid.clone(), facts.node.clone());
+        self.pods.insert(uid.clone(), facts);
+        if let Some(node) = node {
+            self.bound.entry(node.clone()).or_default().insert(uid.clone());
+            self.settle(&uid);
+            self.count(&node);
+        }
+    }
+
+    /// Forgets a pod that has ended, or is gone.
+    pub fn remove_pod(&mut self, uid: &PodUid) {
+        let node = self.pods.remove(uid).and_then(|pod| pod.node);
+        self.settle(uid);
+        if let Some(node) = node {
+            self.leave(&node, uid);
+        }
+    }
+
+    /// Forgets all pods but these, and the binds in `older` of pods that aren't among them: those
+    /// binds had ended before the list was begun.
+    pub fn keep_pods(&mut self, known: &BTreeSet<PodUid>, older: &BTreeSet<PodUid>) {
+        let gone = self.pods.keys().chain(older).filter(|uid| !known.contains(uid));
+        let gone: Vec<PodUid> = gone.cloned().collect();
+        for uid in &gone {
+            self.remove_pod(uid);
+        }
+    }
+
+    /// The pods whose binding was answered with success, but not seen yet.
+    pub fn unseen(&self) -> BTreeSet<PodUid> {
+        let all = self.reserved.values().flatten();
+        all.filter(|(_, it)| it.state == State::Done).map(|(uid, _)| uid.clone()).collect()
+    }
+
+    /// Takes room for a pod that is about to be bound. Exactly one of [`Ledger::bound`],
+    /// [`Ledger::release`] and [`Ledger::leave_open`] has to follow a [`Reserved::Go`].
+    pub fn reserve(
+        &mut self,
+        uid: &PodUid,
+        demand: &Demand,
+        node: &NodeName,
+        now: Duration,
+    ) -> Result<Reserved, Reason> {
+        self.expire(now);
+        match self.pods.get(uid).and_then(|pod| pod.node.clone()) {
+            Some(other) if other != *node => return Ok(Reserved::Elsewhere(other)),
+            Some(_) => return Ok(Reserved::AlreadyThere),
+            None => {}
+        }
+        let done = |all: &BTreeMap<PodUid, Reservation>| {
+            all.get(uid).is_some_and(|it| it.state == State::Done)
+        };
+        let other = self.reserved.iter().find(|(name, all)| *name != node && done(all));
+        if let Some((other, _)) = other {
+            return Ok(Reserved::Elsewhere(other.clone()));
+        }
+        match self.reserved.get(node).and_then(|all| all.get(uid)).cloned() {
+            Some(it) if it.state == State::Done => return Ok(Reserved::AlreadyThere),
+            Some(it) if it.state == State::InFlight => return Ok(Reserved::Busy),
+            // The same place again, since the attempt before may still succeed.
+            Some(it) => {
+                self.mark(uid, node, State::InFlight);
+                return Ok(Reserved::Go(it.allocation));
+            }
+            None => {}
+        }
+        let allocation = match self.plan(node, demand)? {
+            Plan::On { allocation, .. } => Some(allocation),
+            Plan::Anywhere => None,
+        };
+        let reservation = Reservation {
+            demand: demand.clone(),
+            allocation: allocation.clone(),
+            state: State::InFlight,
+        };
+        self.reserved.entry(node.clone()).or_default().insert(uid.clone(), reservation);
+        self.count(node);
+        Ok(Reserved::Go(allocation))
+    }
+
+    /// The bind has succeeded: its room stays taken until the watch shows the pod.
+    pub fn bound(&mut self, uid: &PodUid, node: &NodeName) {
+        // The watch may have been faster; then there is nothing left to mark.
+        self.mark(uid, node, State::Done);
+    }
+
+    /// The bind has failed for certain.
+    pub fn release(&mut self, uid: &PodUid, node: &NodeName) {
+        if let Some(all) = self.reserved.get_mut(node) {
+            all.remove(uid);
+            if all.is_empty() {
+                self.reserved.remove(node);
+            }
+        }
+        self.count(node);
+    }
+
+    /// Nobody knows how the bind ended: its room stays taken while it may still take effect.
+    pub fn leave_open(&mut self, uid: &PodUid, node: &NodeName, now: Duration) {
+        self.mark(uid, node, State::UncertainUntil(now.saturating_add(UNCERTAIN)));
+    }
+
+    /// Gives back what uncertain binds hold that can't take effect any more.
+    pub fn expire(&mut self, now: Duration) {
+        let is_over =
+            |it: &Reservation| matches!(it.state, State::UncertainUntil(end) if end <= now);
+        let over: Vec<(NodeName, PodUid)> = self
+            .reserved
+            .iter()
+            .flat_map(|(node, all)| all.iter().map(move |(uid, it)| (node, uid, it)))
+            .filter(|(_, _, it)| is_over(it))
+            .map(|(node, uid, _)| (node.clone(), uid.clone()))
+            .collect();
+        for (node, uid) in &over {
+            self.release(uid, node);
+        }
+    }
+
+    /// Where a pod fits on a node, or the reason why nowhere.
+    pub fn plan(&self, node: &NodeName, demand: &Demand) -> Result<Plan, Reason> {
+        match self.usage.get(node) {
+            Some(usage) => usage.plan(demand),
+            None => NodeUse::of(&NodeUse::unknown(), std::iter::empty()).plan(demand),
+        }
+    }
+
+    /// What is known of a pod.
+    pub fn pod(&self, uid: &PodUid) -> Option<&PodFacts> {
+        self.pods.get(uid)
+    }
+
+    /// What is held on a node.
+    pub fn node(&self, node: &NodeName) -> Option<&NodeUse> {
+        self.usage.get(node)
+    }
+
+    /// All nodes that are known, or have pods.
+    pub fn nodes(&self) -> impl Iterator<Item = (&NodeName, &NodeUse)> {
+        self.usage.iter()
+    }
+
+    /// How many binds are reserved.
+    pub fn reservations(&self) -> usize {
+        self.reserved.values().map(BTreeMap::len).sum()
+    }
+
+    fn mark(&mut self, uid: &PodUid, node: &NodeName, state: State) {
+        if let Some(it) = self.reserved.get_mut(node).and_then(|all| all.get_mut(uid)) {
+            it.state = state;
+        }
+    }
+
+    /// Ends all reservations of a pod: where it is, or that it's gone, is known.
+    fn settle(&mut self, uid: &PodUid) {
+        let holding = self.reserved.iter().filter(|(_, all)| all.contains_key(uid));
+        let nodes: Vec<NodeName> = holding.map(|(node, _)| node.clone()).collect();
+        for node in &nodes {
+            self.release(uid, node);
+        }
+    }
+
+    fn leave(&mut self, node: &NodeName, uid: &PodUid) {
+        if let Some(pods) = self.bound.get_mut(node) {
+            pods.remove(uid);
+            if pods.is_empty() {
+                self.bound.remove(node);
+            }
+        }
+        self.count(node);
+    }
+
+    /// Counts a node anew.
+    fn count(&mut self, name: &NodeName) {
+        let facts = self.nodes.get(name);
+        let (bound, reserved) = (self.bound.get(name), self.reserved.get(name));
+        if facts.is_none() && bound.is_none() && reserved.is_none() {
+            self.usage.remove(name);
+            return;
+        }
+        let bound = bound.into_iter().flatten().filter_map(|uid| self.pods.get_key_value(uid));
+        let bound = bound.map(|(uid, pod)| (uid, &pod.demand, pod.claim.clone()));
+        let reserved = reserved.into_iter().flatten();
+        let reserved = reserved.map(|(uid, it)| {
+            (uid, &it.demand, it.allocation.clone().map_or(Claim::Absent, Claim::Of))
+        });
+        let pods: Vec<(&PodUid, &Demand, Claim)> = bound.chain(reserved).collect();
+        let unknown = NodeUse::unknown();
+        let pods = pods.iter().map(|(uid, demand, claim)| (*uid, *demand, claim));
+        let usage = NodeUse::of(facts.unwrap_or(&unknown), pods);
+        self.usage.insert(name.clone(), usage);
+    }
+}
