@@ -1,5 +1,5 @@
 //! The config-manager role: node labels and a `ConfigMap` -> `config.yaml`, and what became of it
-//! -> the node condition `MPSShareReady` and Events on the node.
+//! -> the node condition `MPSShareReady`, the node annotation `mpshare.io/gpus` and Events on the node.
 //!
 //! Level-triggered: whatever changes, the whole decision is made again from what is known now, so
 //! that no lost signal can leave a node on an old config (facts/nvidia-device-plugin.md 4). The
@@ -11,15 +11,17 @@
 //! | `view` | all that is known now, and the decision about it (pure) |
 //! | `condition` | decision x status -> the node condition (pure) |
 //! | `announcement` | what changed since last time -> Events (pure) |
+//! | `inventory` | config x status x live shares -> the node annotations (pure) |
 //! | `node_resources` | whether another system manages the node's cards |
 //! | `sources` | what is known now, as one stream of facts |
-//! | `publish` | condition and Events -> API |
+//! | `publish` | condition, annotations and Events -> API |
 //! | `reconcile` | the loop |
 
 mod announcement;
 mod backoff;
 pub mod choice;
 mod condition;
+mod inventory;
 mod node_resources;
 mod options;
 mod publish;

@@ -1,4 +1,4 @@
-//! Condition and Events -> API, with retries. Nothing here holds the loop up: it only leaves the
+//! Condition, annotations and Events -> API, with retries. Nothing here holds the loop up: it only leaves the
 //! newest condition and a few Events behind for these futures.
 
 mod event;
@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::backoff::Doubling;
 use crate::condition::Condition;
+use crate::inventory::Annotations;
 use crate::reconcile::NodeAnnouncement;
 use event::{Clerk, Verdict};
 use node::NodeStatusClient;
@@ -26,22 +27,26 @@ const LONGEST_RETRY: Duration = Duration::from_mins(1);
 /// How often an Event is tried.
 const EVENT_ATTEMPTS: usize = 5;
 
-/// The condition that a Node should have.
+/// What a Node should say.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NodeCondition {
+pub(crate) struct NodeReport {
     /// Of the Node object: a new one has no condition yet.
     pub(crate) uid: String,
     pub(crate) condition: Condition,
+    /// `None` while those that it has should stay.
+    pub(crate) annotations: Option<Annotations>,
+    /// The annotations that it was seen with, so that an edit of somebody else's is set right.
+    pub(crate) seen: Annotations,
 }
 
-/// Keeps the Node's condition as it should be. Ends with the sender.
+/// Keeps the Node's condition and annotations as they should be. Ends with the sender.
 pub(crate) async fn conditions(
     client: Client,
     node: String,
-    mut wanted: watch::Receiver<Option<NodeCondition>>,
+    mut wanted: watch::Receiver<Option<NodeReport>>,
 ) {
     let mut status = NodeStatusClient::new(client, node);
-    let mut retry = Retry::new("condition");
+    let mut retry = Retry::new("condition and annotations");
     while wanted.changed().await.is_ok() {
         tokio::time::sleep(SETTLE).await;
         loop {

@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::announcement::{Announcement, Announcer, Severity};
 use crate::condition::condition;
+use crate::inventory::annotations;
 use crate::options::Options;
-use crate::publish::{self, NodeCondition};
+use crate::publish::{self, NodeReport};
 use crate::sources;
 use crate::view::{Config, View};
 
@@ -74,7 +75,7 @@ pub async fn run(
 struct Reconciler {
     view: View,
     announcer: Announcer,
-    conditions: watch::Sender<Option<NodeCondition>>,
+    conditions: watch::Sender<Option<NodeReport>>,
     events: mpsc::Sender<NodeAnnouncement>,
     options: Options,
 }
@@ -147,7 +148,7 @@ impl Reconciler {
             return;
         };
         let status_path = self.options.root.status();
-        let next = NodeCondition {
+        let next = NodeReport {
             uid: node.uid.clone(),
             condition: condition(
                 refused,
@@ -156,6 +157,12 @@ impl Reconciler {
                 &self.view.plugin,
                 &status_path.display().to_string(),
             ),
+            annotations: annotations(
+                self.view.in_force.as_ref(),
+                self.view.status.as_ref(),
+                &self.view.live,
+            ),
+            seen: node.annotations.clone(),
         };
         self.conditions.send_if_modified(|last| {
             let differs = last.as_ref() != Some(&next);

@@ -17,12 +17,14 @@ use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client};
 use mpshare_api::config::MAX_BYTES;
 use mpshare_api::{
-    ChosenConfig, MpsRoot, NodeStatus, PluginStatus, Versioned, read_file, read_versioned,
+    Allocations, ChosenConfig, MpsRoot, NodeStatus, PluginStatus, Versioned, read_file,
+    read_versioned,
 };
 use mpshare_telemetry::sentence;
 use mpshare_watch::{Directory, IfMissing, WatchMask};
 
 use crate::backoff::Doubling;
+use crate::inventory::Annotations;
 use crate::node_resources::NodeResources;
 use crate::options::{ConfigSource, Options};
 use crate::view::{Fact, NodeFacts};
@@ -61,6 +63,7 @@ fn node(client: &Client, name: &str) -> BoxStream<'static, Fact> {
             Fact::Node(Some(NodeFacts {
                 uid: node.metadata.uid.unwrap_or_default(),
                 labels: node.metadata.labels.unwrap_or_default(),
+                annotations: Annotations::among(&node.metadata.annotations.unwrap_or_default()),
                 qgpu: resources.of_qgpu().await,
             }))
         }
@@ -158,15 +161,18 @@ fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(read_file(path, limit)?).map_err(io::Error::other)
 }
 
-/// The supervisor's report, and what stands in `config.yaml`.
+/// The supervisor's report, what the device plugin says and hands out, and what stands in `config.yaml`.
 fn files(root: MpsRoot) -> BoxStream<'static, Fact> {
     let concerns = |name: &OsStr| {
-        ["status.json", "device-plugin.json", "config.yaml"].iter().any(|file| name == *file)
+        ["status.json", "device-plugin.json", "allocations.json", "config.yaml"]
+            .iter()
+            .any(|file| name == *file)
     };
     let changes = changes(root.path().to_owned(), concerns);
     let read = move |()| Fact::Files {
         status: read_tolerantly::<NodeStatus>(&root.status()),
         plugin: read_tolerantly::<PluginStatus>(&root.plugin_status()),
+        allocations: read_tolerantly::<Allocations>(&root.allocations()),
         config: read_tolerantly::<ChosenConfig>(&root.config()),
     };
     changes.map(read).boxed()

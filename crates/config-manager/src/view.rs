@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use mpshare_api::config::{self, AcceptedConfig};
 use mpshare_api::status::ReasonText;
-use mpshare_api::{ChosenConfig, NodeStatus, PluginStatus};
-use mpshare_core::{Reason, SharedResource};
+use mpshare_api::{Allocations, ChosenConfig, NodeStatus, PluginStatus};
+use mpshare_core::{LiveShare, Reason, SharedResource};
 
 use crate::choice::{Choice, Defaults, choose};
+use crate::inventory::Annotations;
 use crate::options::Options;
 
 /// A fact that replaces the former one of its kind.
@@ -23,6 +24,8 @@ pub(crate) enum Fact {
         status: Option<NodeStatus>,
         /// The device plugin's report; it is there only when something is wrong.
         plugin: Option<PluginStatus>,
+        /// What the device plugin has handed out.
+        allocations: Option<Allocations>,
         /// What `config.yaml` holds.
         config: Option<ChosenConfig>,
     },
@@ -33,6 +36,8 @@ pub(crate) enum Fact {
 pub(crate) struct NodeFacts {
     pub(crate) uid: String,
     pub(crate) labels: BTreeMap<String, String>,
+    /// The annotations of ours that it has.
+    pub(crate) annotations: Annotations,
     /// A resource of the node that qGPU manages, if it has one.
     pub(crate) qgpu: Option<String>,
 }
@@ -54,6 +59,8 @@ pub(crate) struct View {
     pub(crate) status: Option<NodeStatus>,
     /// What keeps the device plugin from serving.
     pub(crate) plugin: Vec<ReasonText>,
+    /// What containers hold of the cards.
+    pub(crate) live: Vec<LiveShare>,
     /// What `config.yaml` holds, as far as it can be used.
     pub(crate) in_force: Option<Config>,
     has_read_files: bool,
@@ -81,9 +88,10 @@ impl View {
             Fact::Configs(configs) => {
                 self.configs = configs.map_or(Configs::Missing, Configs::Available);
             }
-            Fact::Files { status, plugin, config } => {
+            Fact::Files { status, plugin, allocations, config } => {
                 self.status = status;
                 self.plugin = plugin.map(|plugin| plugin.reasons).unwrap_or_default();
+                self.live = allocations.unwrap_or_default().live();
                 self.in_force = config.and_then(Config::read_back);
                 self.has_read_files = true;
             }
@@ -172,12 +180,13 @@ mod tests {
         Fact::Node(Some(NodeFacts {
             uid: "u".to_owned(),
             labels: BTreeMap::from([(CONFIG_LABEL.to_owned(), config.to_owned())]),
+            annotations: Annotations::default(),
             qgpu: None,
         }))
     }
 
     fn no_files() -> Fact {
-        Fact::Files { status: None, plugin: None, config: None }
+        Fact::Files { status: None, plugin: None, allocations: None, config: None }
     }
 
     fn configs(text: &str) -> Fact {

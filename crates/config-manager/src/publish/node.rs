@@ -1,4 +1,9 @@
-//! The condition of the Node object, read once and then patched only where it differs.
+//! Condition and annotations of the Node object, read once and then patched only where they differ.
+//!
+//! Both go through the status subresource, which takes annotations too (the kubelet relies on it):
+//! so the right to patch nodes, and with it taints and labels, isn't needed.
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -6,11 +11,13 @@ use kube::api::{GetParams, Patch, PatchParams, Request};
 use kube::{Client, Resource as _};
 use mpshare_api::names::{CONDITION, FIELD_MANAGER};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::NodeCondition;
+use super::NodeReport;
+use crate::condition::Condition;
+use crate::inventory::Annotations;
 
-/// Reads and patches one Node's condition.
+/// Reads and patches one Node's condition and annotations.
 pub(super) struct NodeStatusClient {
     client: Client,
     node: String,
@@ -21,6 +28,7 @@ pub(super) struct NodeStatusClient {
 struct Known {
     uid: String,
     condition: Option<Published>,
+    annotations: Annotations,
 }
 
 /// The condition's fields on the wire.
@@ -49,6 +57,8 @@ struct SlimNode {
 struct SlimMetadata {
     #[serde(default)]
     uid: String,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -62,32 +72,26 @@ impl NodeStatusClient {
         Self { client, node, known: None }
     }
 
-    /// Makes the condition as wanted. The time of transition moves only with the status.
-    pub(super) async fn publish(&mut self, wanted: &NodeCondition) -> Result<(), kube::Error> {
-        let current = self.current(&wanted.uid).await?;
-        let condition = &wanted.condition;
-        let is_same = current.as_ref().is_some_and(|current| {
-            current.status == condition.state.as_str()
-                && current.reason == condition.reason
-                && current.message == condition.message
-        });
-        if is_same {
+    /// Makes condition and annotations as wanted.
+    pub(super) async fn publish(&mut self, wanted: &NodeReport) -> Result<(), kube::Error> {
+        if self.known.as_ref().is_some_and(|known| known.annotations != wanted.seen) {
+            // Somebody else's edit, or our own one of which the watch hasn't told yet.
+            self.known = None;
+        }
+        let known = self.known_of(&wanted.uid).await?;
+        let mut patch = json!({});
+        if !says(known.condition.as_ref(), &wanted.condition) {
+            patch["status"] = status_with(&wanted.condition, known.condition.as_ref());
+        }
+        let differs = |annotations: &&Annotations| **annotations != known.annotations;
+        if let Some(annotations) = wanted.annotations.as_ref().filter(differs) {
+            let entries = annotations.entries().into_iter();
+            let entries: BTreeMap<&str, &Option<String>> = entries.collect();
+            patch["metadata"] = json!({"annotations": entries});
+        }
+        if patch == json!({}) {
             return Ok(());
         }
-        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let transition = current
-            .filter(|current| current.status == condition.state.as_str())
-            .and_then(|current| current.last_transition_time);
-        // A strategic merge patch by `type` leaves the kubelet's conditions alone, as the
-        // kubelet's patches leave ours (facts/kubernetes.md 5).
-        let patch = json!({"status": {"conditions": [{
-            "type": CONDITION,
-            "status": condition.state.as_str(),
-            "reason": condition.reason,
-            "message": condition.message,
-            "lastHeartbeatTime": now,
-            "lastTransitionTime": transition.as_ref().unwrap_or(&now),
-        }]}});
         // What the server has is unknown until it has answered.
         self.known = None;
         let parameters =
@@ -96,28 +100,58 @@ impl NodeStatusClient {
             .patch_subresource("status", &self.node, &parameters, &Patch::Strategic(patch))
             .map_err(kube::Error::BuildRequest)?;
         let node: SlimNode = self.client.request(request).await?;
-        self.learn(node);
+        self.known = Some(Known::of(node));
         Ok(())
     }
 
-    /// The condition that the Node with this UID has now.
-    async fn current(&mut self, uid: &str) -> Result<Option<Published>, kube::Error> {
-        if self.known.as_ref().is_none_or(|known| known.uid != uid) {
-            let request = Request::new(Node::url_path(&(), None))
-                .get(&self.node, &GetParams::default())
-                .map_err(kube::Error::BuildRequest)?;
-            let node: SlimNode = self.client.request(request).await?;
-            self.learn(node);
-        }
-        let known = self.known.as_ref();
-        Ok(known.and_then(|known| known.condition.clone()))
+    /// What the Node with this UID has now.
+    async fn known_of(&mut self, uid: &str) -> Result<&Known, kube::Error> {
+        let known = match self.known.take().filter(|known| known.uid == uid) {
+            Some(known) => known,
+            None => {
+                let request = Request::new(Node::url_path(&(), None))
+                    .get(&self.node, &GetParams::default())
+                    .map_err(kube::Error::BuildRequest)?;
+                Known::of(self.client.request(request).await?)
+            }
+        };
+        Ok(self.known.insert(known))
     }
+}
 
-    fn learn(&mut self, node: SlimNode) {
+impl Known {
+    fn of(node: SlimNode) -> Self {
         let mut conditions = node.status.conditions.into_iter();
-        self.known = Some(Known {
+        Self {
             uid: node.metadata.uid,
             condition: conditions.find(|condition| condition.kind == CONDITION),
-        });
+            annotations: Annotations::among(&node.metadata.annotations),
+        }
     }
+}
+
+fn says(current: Option<&Published>, condition: &Condition) -> bool {
+    current.is_some_and(|current| {
+        current.status == condition.state.as_str()
+            && current.reason == condition.reason
+            && current.message == condition.message
+    })
+}
+
+/// A status with the condition alone: a strategic merge patch by `type` leaves the kubelet's
+/// conditions alone, as the kubelet's patches leave ours (facts/kubernetes.md 5). The time of
+/// transition moves only with the status.
+fn status_with(condition: &Condition, current: Option<&Published>) -> Value {
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let transition = current
+        .filter(|current| current.status == condition.state.as_str())
+        .and_then(|current| current.last_transition_time.as_ref());
+    json!({"conditions": [{
+        "type": CONDITION,
+        "status": condition.state.as_str(),
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": transition.unwrap_or(&now),
+    }]})
 }

@@ -1,0 +1,115 @@
+//! The node annotations that say which cards are shared into which units, for schedulers and for
+//! people: what the node can hand out, not what it has handed out.
+
+use std::collections::BTreeMap;
+
+use mpshare_api::inventory_annotation::{NodeGpu, NodeGpus};
+use mpshare_api::names::{GPU_COUNT, NODE_GPUS};
+use mpshare_api::{GpuState, GpuStatus, NodeStatus};
+use mpshare_core::{GpuPlan, LiveShare, ResourceName, UnitState, plan};
+
+use crate::view::Config;
+
+/// What a unit of a card without units is said to be.
+const USUAL_UNIT_MIB: u64 = 1024;
+
+/// The annotations of a node; `None` for one that isn't there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Annotations {
+    gpus: Option<String>,
+    count: Option<String>,
+}
+
+impl Annotations {
+    /// Those among all annotations of a node.
+    pub(crate) fn among(all: &BTreeMap<String, String>) -> Self {
+        Self { gpus: all.get(NODE_GPUS).cloned(), count: all.get(GPU_COUNT).cloned() }
+    }
+
+    /// By key, with `None` for one that is to go.
+    pub(crate) const fn entries(&self) -> [(&'static str, &Option<String>); 2] {
+        [(NODE_GPUS, &self.gpus), (GPU_COUNT, &self.count)]
+    }
+}
+
+/// What the annotations should say; `None` while too little is known, and then they stay.
+pub(crate) fn annotations(
+    in_force: Option<&Config>,
+    status: Option<&NodeStatus>,
+    live: &[LiveShare],
+) -> Option<Annotations> {
+    let Some(config) = in_force else {
+        return Some(Annotations::default());
+    };
+    let status = status?;
+    let node = plan(&config.accepted.node, &status.inventory()?, live);
+    if !node.gpus.iter().any(GpuPlan::is_shared) {
+        return Some(Annotations::default());
+    }
+    let unit = node.gpus.iter().filter(|plan| plan.is_shared()).find_map(unit_mib);
+    let usual = Usual {
+        driver: &status.driver,
+        resource: node
+            .gpus
+            .iter()
+            .filter(|plan| plan.is_shared())
+            .find_map(|p| p.resource.as_ref()),
+        unit_mib: unit.unwrap_or(USUAL_UNIT_MIB),
+    };
+    let cards = status.gpus.iter().zip(&node.gpus);
+    let shared = cards.filter(|(_, plan)| plan.is_shared() || plan.kind.is_none());
+    let gpus: Vec<NodeGpu> = shared.map(|(gpu, plan)| node_gpu(gpu, plan, &usual)).collect();
+    Some(Annotations {
+        count: Some(gpus.len().to_string()),
+        gpus: Some(NodeGpus(gpus).to_annotation()),
+    })
+}
+
+/// What cards have that the config is refused on.
+struct Usual<'a> {
+    driver: &'a str,
+    resource: Option<&'a ResourceName>,
+    unit_mib: u64,
+}
+
+fn node_gpu(gpu: &GpuStatus, plan: &GpuPlan, usual: &Usual<'_>) -> NodeGpu {
+    let (major, minor) = gpu.compute_capability;
+    let resource = plan.resource.as_ref().or(usual.resource);
+    NodeGpu {
+        uuid: gpu.uuid.clone(),
+        index: gpu.index,
+        model: gpu.model.clone(),
+        memory_mib: gpu.memory_mib,
+        unit_mib: unit_mib(plan).unwrap_or(usual.unit_mib),
+        units: units(plan),
+        state: state(gpu, plan).to_string(),
+        resource: resource.map(ToString::to_string),
+        compute_capability: Some(format!("{major}.{minor}")),
+        driver: Some(usual.driver.to_owned()),
+    }
+}
+
+fn unit_mib(plan: &GpuPlan) -> Option<u64> {
+    plan.unit.map(|unit| unit.memory.mib())
+}
+
+/// Units that containers hold or could: those that shares of a former config leave no room for
+/// don't count.
+fn units(plan: &GpuPlan) -> u64 {
+    let is_there = |unit: &&mpshare_core::Unit| {
+        plan.resource.as_ref() == Some(&unit.resource) && unit.state != UnitState::Unbacked
+    };
+    u64::try_from(plan.units.iter().filter(is_there).count()).unwrap_or(u64::MAX)
+}
+
+/// A card that is ready for a former config isn't for this one.
+fn state(gpu: &GpuStatus, plan: &GpuPlan) -> GpuState {
+    match gpu.state {
+        _ if plan.kind.is_none() => GpuState::Refused,
+        GpuState::Ready if gpu.generation != plan.generation.as_str() => GpuState::Starting,
+        state => state,
+    }
+}
+
+#[cfg(test)]
+mod tests;
