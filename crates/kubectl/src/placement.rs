@@ -1,0 +1,184 @@
+//! Which cards of its node a pod's units are on.
+//!
+//! Three kinds of annotation may say so; the first that is there counts, but for Alibaba's two,
+//! of which the older one helps where the newer one can't be true, as in other readers. How much a
+//! container has is in its spec: annotations only say how that is split over several cards.
+
+use std::collections::BTreeMap;
+
+use crate::annotations::{self, ALLOCATION, ALLOCATION_V2, Allocation, INDEX_V1};
+use crate::objects::{Container, GPU_MEM, Pod};
+use crate::quantity::units;
+use crate::report::Card;
+
+/// Where a pod's units are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Units by the index of the card.
+    On(BTreeMap<u32, u64>),
+    /// Nothing says where, or what says so can't be true.
+    Pending {
+        /// How many.
+        units: u64,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// When a container holds its units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Until the containers after it start.
+    Init,
+    /// To the pod's end.
+    Lasting,
+}
+
+/// A container that asks for units.
+struct Wish<'a> {
+    name: &'a str,
+    /// Its place among the regular containers.
+    position: Option<usize>,
+    stage: Stage,
+    units: u64,
+}
+
+/// Units of one container by the index of the card.
+type Shares = BTreeMap<u32, u64>;
+
+/// Where a pod's units are; `None` for a pod that asks for none.
+pub(crate) fn place(pod: &Pod, cards: &[Card]) -> Option<Place> {
+    let wishes = wishes(pod);
+    if wishes.is_empty() {
+        return None;
+    }
+    Some(match shares(pod, &wishes, cards) {
+        Ok(shares) => Place::On(peaks(&wishes, &shares)),
+        Err(reason) => {
+            Place::Pending { units: peak(wishes.iter().map(|w| (w.stage, w.units))), reason }
+        }
+    })
+}
+
+/// The containers that ask for units, in the order of their start.
+fn wishes(pod: &Pod) -> Vec<Wish<'_>> {
+    let init = pod.spec.init_containers.iter().flatten().map(|container| {
+        let is_sidecar = container.restart_policy.as_deref() == Some("Always");
+        let stage = if is_sidecar { Stage::Lasting } else { Stage::Init };
+        wish(container, None, stage)
+    });
+    let main = pod.spec.containers.iter().flatten().enumerate();
+    let main = main.map(|(position, container)| wish(container, Some(position), Stage::Lasting));
+    init.chain(main).filter(|wish| wish.units > 0).collect()
+}
+
+fn wish(container: &Container, position: Option<usize>, stage: Stage) -> Wish<'_> {
+    let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+    let quantity = limits.and_then(|limits| limits.get(GPU_MEM));
+    Wish { name: &container.name, position, stage, units: quantity.map_or(0, units) }
+}
+
+/// The shares of each container that asks for units, in their order.
+fn shares(pod: &Pod, wishes: &[Wish<'_>], cards: &[Card]) -> Result<Vec<Shares>, String> {
+    if let Some(text) = pod.metadata.annotation(ALLOCATION) {
+        let allocation = read(ALLOCATION, text)?;
+        let uuids = |key: &str| cards.iter().find(|card| card.uuid.as_deref() == Some(key));
+        return wishes
+            .iter()
+            .map(|wish| container_shares(wish, allocation.get(wish.name), uuids))
+            .collect();
+    }
+    let second = pod.metadata.annotation(ALLOCATION_V2).map(|text| by_index(text, wishes, cards));
+    match (second, pod.metadata.annotation(INDEX_V1)) {
+        (Some(Ok(shares)), _) => Ok(shares),
+        (_, Some(index)) => on_one(index, wishes, cards),
+        (Some(Err(reason)), None) => Err(reason),
+        (None, None) => Err("no annotation says which GPU".to_owned()),
+    }
+}
+
+fn read(name: &'static str, text: &str) -> Result<Allocation, String> {
+    annotations::allocation(name, text).map_err(|error| error.to_string())
+}
+
+/// By the indices of containers and cards. It knows no init containers.
+fn by_index(text: &str, wishes: &[Wish<'_>], cards: &[Card]) -> Result<Vec<Shares>, String> {
+    let allocation = read(ALLOCATION_V2, text)?;
+    let indices = |key: &str| by_number(key, cards);
+    let shares = wishes.iter().map(|wish| match wish.position {
+        Some(position) => container_shares(wish, allocation.get(&position.to_string()), indices),
+        None => Ok(Shares::new()),
+    });
+    shares.collect()
+}
+
+/// All on the one card of this index.
+fn on_one(index: &str, wishes: &[Wish<'_>], cards: &[Card]) -> Result<Vec<Shares>, String> {
+    let card = by_number(index, cards).ok_or_else(|| {
+        format!("annotation `{INDEX_V1}` is `{index}`, a GPU that the node hasn't")
+    })?;
+    let shares = |wish: &Wish<'_>| match wish.position {
+        Some(_) => Shares::from([(card.index, wish.units)]),
+        None => Shares::new(),
+    };
+    Ok(wishes.iter().map(shares).collect())
+}
+
+fn by_number<'a>(key: &str, cards: &'a [Card]) -> Option<&'a Card> {
+    let index: u32 = key.parse().ok()?;
+    cards.iter().find(|card| card.index == index)
+}
+
+/// The shares of one container: what its spec asks for, where the annotation says.
+fn container_shares<'a>(
+    wish: &Wish<'_>,
+    named: Option<&BTreeMap<String, u64>>,
+    card: impl Fn(&str) -> Option<&'a Card>,
+) -> Result<Shares, String> {
+    let named = named.filter(|named| !named.is_empty());
+    let named = named.ok_or_else(|| format!("no GPU is named for container `{}`", wish.name))?;
+    let only = named.len() == 1;
+    let mut shares = Shares::new();
+    for (key, units) in named {
+        let card = card(key).ok_or_else(|| {
+            format!("`{key}`, named for container `{}`, is no GPU of the node", wish.name)
+        })?;
+        shares.insert(card.index, if only { wish.units } else { *units });
+    }
+    let sum = shares.values().fold(0_u64, |sum, units| sum.saturating_add(*units));
+    if sum == wish.units && shares.len() == named.len() {
+        return Ok(shares);
+    }
+    Err(format!(
+        "{sum} units are named for container `{}`, which asks for {}",
+        wish.name, wish.units
+    ))
+}
+
+/// What the kubelet holds on each card for all containers together.
+fn peaks(wishes: &[Wish<'_>], shares: &[Shares]) -> Shares {
+    let mut cards: BTreeMap<u32, Vec<(Stage, u64)>> = BTreeMap::new();
+    for (wish, shares) in wishes.iter().zip(shares) {
+        for (card, units) in shares {
+            cards.entry(*card).or_default().push((wish.stage, *units));
+        }
+    }
+    cards.into_iter().map(|(card, held)| (card, peak(held.into_iter()))).collect()
+}
+
+/// The most that is held at a time; the kubelet gives the units of an init container on to those
+/// that start after it (facts/kubernetes.md 3).
+fn peak(held: impl Iterator<Item = (Stage, u64)>) -> u64 {
+    let (mut most, mut lasting) = (0_u64, 0_u64);
+    for (stage, units) in held {
+        let now = lasting.saturating_add(units);
+        most = most.max(now);
+        if stage == Stage::Lasting {
+            lasting = now;
+        }
+    }
+    most
+}
+
+#[cfg(test)]
+mod tests;
