@@ -194,6 +194,18 @@ fn rights_are_named_one_by_one() {
 }
 
 #[test]
+fn annotations_are_written_with_the_status_and_the_policy_names_them() {
+    let Some(chart) = chart() else { return };
+    let policy = chart.render(&["--kube-version", "1.30.0"]).unwrap();
+    let policy = policy.find("ValidatingAdmissionPolicy", "mpshare-own-node").unwrap().clone();
+    assert_eq!(policy["spec"]["variables"][2]["name"], "own");
+    let own = text(&policy["spec"]["variables"][2]["expression"]);
+    assert_eq!(own, r#"["mpshare.io/gpus", "aliyun.com/gpu-count"]"#);
+    let rules = &policy["spec"]["matchConstraints"]["resourceRules"];
+    assert_eq!(rules[0]["resources"][0], "nodes/status");
+}
+
+#[test]
 fn what_an_uninstall_needs_is_not_there_before_and_goes_by_itself() {
     let Some(chart) = chart() else { return };
     let installed = with(&chart, &[]).unwrap();

@@ -64,6 +64,18 @@ fn the_presets_are_those_of_the_tke_example() {
 }
 
 #[test]
+fn the_preset_for_units_of_memory_is_that_of_the_ack_example() {
+    let Some(chart) = chart() else { return };
+    let example = fs::read_to_string(repository().join("examples/ack/configmap.yaml")).unwrap();
+    let example = Rendering::read(example).unwrap();
+    let preset = |values: &[&str]| config(&with(&chart, values).unwrap(), "gpu-mem");
+    assert_eq!(preset(&[]), config(&example, "gpu-mem"));
+    let spread = preset(&["sharedDevicesAllocationPolicy=distributed", "deviceIDStrategy=index"]);
+    assert!(spread.contains("sharedDevicesAllocationPolicy: distributed"), "{spread}");
+    assert!(spread.contains("deviceIDStrategy: index"), "{spread}");
+}
+
+#[test]
 fn a_config_of_ones_own_keeps_its_text_to_the_byte() {
     let Some(chart) = chart() else { return };
     let dir = tempfile::tempdir().unwrap();

@@ -9,6 +9,7 @@ mod drivers;
 mod ending;
 mod health;
 mod hostile;
+mod memory;
 mod on_host;
 mod preflight;
 mod reload;

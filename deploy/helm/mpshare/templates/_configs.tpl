@@ -81,6 +81,22 @@ sharing:
 {{- end }}
 
 {{/*
+The preset for `aliyun.com/gpu-mem`, which the node label ack.node.gpu.schedule=mps means too: units of
+a GiB, one card filled after the other, as ACK does unless told otherwise.
+*/}}
+{{- define "mpshare.memoryPreset" -}}
+{{- $packed := dict "plugin" (dict "sharedDevicesAllocationPolicy" "packed") -}}
+version: v1
+flags:
+  {{- mergeOverwrite $packed (deepCopy .flags) | toYaml | nindent 2 }}
+sharing:
+  mps:
+    resources:
+    - name: aliyun.com/gpu-mem
+      memoryUnit: 1Gi
+{{- end }}
+
+{{/*
 All configs of the chart's own ConfigMap, as a JSON object: the presets, the one that mps.replicas
 asks for, and config.map over them. Text that somebody gave stays as it is, comments included, so
 that line and column in a message are right; only values that override it make it be written anew.
@@ -96,6 +112,10 @@ that line and column in a message are right; only values that override it make i
 {{- range $n := $replicas -}}
 {{- $text := include "mpshare.preset" (dict "replicas" $n "flags" $flags) -}}
 {{- $_ := set $configs (printf "mps-%dx" (int $n)) (printf "%s\n" (trim $text)) -}}
+{{- end -}}
+{{- if .Values.mps.enabled -}}
+{{- $text := include "mpshare.memoryPreset" (dict "flags" $flags) -}}
+{{- $_ := set $configs "gpu-mem" (printf "%s\n" (trim $text)) -}}
 {{- end -}}
 {{- range $name, $text := .Values.config.map | default dict -}}
 {{- if $flags -}}
