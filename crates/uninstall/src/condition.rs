@@ -1,11 +1,11 @@
 //! The node condition after an uninstall: nobody keeps it any more, so a clean node has none, and
-//! that of another one says what is left.
+//! that of another one says what is left. The annotations that say what a node hands out go from both.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams, Request};
 use kube::{Client, Resource as _};
-use mpshare_api::names::{CONDITION, FIELD_MANAGER};
+use mpshare_api::names::{CONDITION, FIELD_MANAGER, GPU_COUNT, NODE_GPUS};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
@@ -36,20 +36,28 @@ pub(crate) async fn follow(
     client.request::<IgnoredAny>(request).await.map(drop)
 }
 
-/// The patch that removes the condition and leaves all others alone.
+/// The patch that removes condition and annotations and leaves all others alone.
 pub(crate) fn removal() -> Value {
-    json!({"status": {"conditions": [{"type": CONDITION, "$patch": "delete"}]}})
+    json!({
+        "metadata": no_annotations(),
+        "status": {"conditions": [{"type": CONDITION, "$patch": "delete"}]},
+    })
+}
+
+fn no_annotations() -> Value {
+    json!({"annotations": {NODE_GPUS: null, GPU_COUNT: null}})
 }
 
 fn left(sentence: &str) -> Value {
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let message = sentence.get(..sentence.floor_char_boundary(MESSAGE_LIMIT)).unwrap_or(sentence);
-    json!({"status": {"conditions": [{
+    let condition = json!({
         "type": CONDITION,
         "status": "False",
         "reason": REASON,
         "message": message,
         "lastHeartbeatTime": now,
         "lastTransitionTime": now,
-    }]}})
+    });
+    json!({"metadata": no_annotations(), "status": {"conditions": [condition]}})
 }

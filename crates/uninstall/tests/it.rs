@@ -34,7 +34,10 @@ async fn cluster(nodes: &[&str]) -> Arc<FakeKube> {
     for name in nodes {
         let labels = json!({"nvidia.com/device-plugin.config": "mps-2x"});
         let node = json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "labels": labels, "annotations": {
+                "mpshare.io/gpus": "[]", "aliyun.com/gpu-count": "0", "other": "stays",
+            }},
             "status": {"conditions": [
                 {"type": "Ready", "status": "True"},
                 {"type": "MPSShareReady", "status": "True", "reason": "Ready"},
@@ -103,6 +106,7 @@ async fn a_clean_node_loses_its_condition_and_nothing_is_left_in_the_cluster() {
     assert!(condition(&kube, "n1").is_none());
     let node = kube.get("nodes", "", "n1").unwrap();
     assert_eq!(node["status"]["conditions"][0]["type"], "Ready", "others' conditions stay");
+    assert_eq!(node["metadata"]["annotations"], json!({"other": "stays"}));
     let left = || kube.list("pods").len();
     while left() > 0 {
         tokio::task::yield_now().await;

@@ -11,7 +11,7 @@ use kube::api::{GetParams, Patch, PatchParams, Request};
 use kube::{Client, Resource as _};
 use mpshare_api::names::{CONDITION, FIELD_MANAGER};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::NodeReport;
 use crate::condition::Condition;
@@ -79,17 +79,18 @@ impl NodeStatusClient {
             self.known = None;
         }
         let known = self.known_of(&wanted.uid).await?;
-        let mut patch = json!({});
+        let mut patch = Map::new();
         if !says(known.condition.as_ref(), &wanted.condition) {
-            patch["status"] = status_with(&wanted.condition, known.condition.as_ref());
+            let status = status_with(&wanted.condition, known.condition.as_ref());
+            patch.insert("status".to_owned(), status);
         }
         let differs = |annotations: &&Annotations| **annotations != known.annotations;
         if let Some(annotations) = wanted.annotations.as_ref().filter(differs) {
             let entries = annotations.entries().into_iter();
             let entries: BTreeMap<&str, &Option<String>> = entries.collect();
-            patch["metadata"] = json!({"annotations": entries});
+            patch.insert("metadata".to_owned(), json!({"annotations": entries}));
         }
-        if patch == json!({}) {
+        if patch.is_empty() {
             return Ok(());
         }
         // What the server has is unknown until it has answered.
@@ -106,14 +107,13 @@ impl NodeStatusClient {
 
     /// What the Node with this UID has now.
     async fn known_of(&mut self, uid: &str) -> Result<&Known, kube::Error> {
-        let known = match self.known.take().filter(|known| known.uid == uid) {
-            Some(known) => known,
-            None => {
-                let request = Request::new(Node::url_path(&(), None))
-                    .get(&self.node, &GetParams::default())
-                    .map_err(kube::Error::BuildRequest)?;
-                Known::of(self.client.request(request).await?)
-            }
+        let known = if let Some(known) = self.known.take().filter(|known| known.uid == uid) {
+            known
+        } else {
+            let request = Request::new(Node::url_path(&(), None))
+                .get(&self.node, &GetParams::default())
+                .map_err(kube::Error::BuildRequest)?;
+            Known::of(self.client.request(request).await?)
         };
         Ok(self.known.insert(known))
     }
