@@ -84,6 +84,8 @@ fn node_gpu(gpu: &GpuStatus, plan: &GpuPlan, usual: &Usual<'_>) -> NodeGpu {
         units: units(plan),
         state: state(gpu, plan).to_string(),
         resource: resource.map(ToString::to_string),
+        reason: gpu.reason.as_ref().map(|reason| reason.message.clone()),
+        used_mib: None,
         compute_capability: Some(format!("{major}.{minor}")),
         driver: Some(usual.driver.to_owned()),
     }

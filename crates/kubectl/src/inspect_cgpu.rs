@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
+use mpshare_api::names::MEMORY_RESOURCE;
 
 use crate::cluster::{Cluster, ClusterError, ClusterOptions};
 use crate::completion::{self, Shell};
@@ -108,7 +109,7 @@ async fn inspect(args: &Args) -> Result<Vec<u8>, InspectError> {
         }
     }
     if report.nodes.is_empty() {
-        let gpu_mem = objects::GPU_MEM;
+        let gpu_mem = MEMORY_RESOURCE;
         say(&match &args.node {
             Some(node) => format!("node `{node}` has no `{gpu_mem}`"),
             None => format!("no node has `{gpu_mem}`"),

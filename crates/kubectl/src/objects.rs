@@ -6,12 +6,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Node as ApiNode, Pod as ApiPod};
 use kube::api::{GetParams, ListParams, Request};
 use kube::{Client, Resource as _};
+use mpshare_api::names::MEMORY_RESOURCE;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-
-/// The resource that this is all about.
-pub(crate) const GPU_MEM: &str = "aliyun.com/gpu-mem";
 
 /// What the real API server answers without much ado.
 const PAGE: u32 = 500;
@@ -120,7 +118,7 @@ impl Pod {
         let limits = lists.into_iter().flatten().flatten();
         let mut limits =
             limits.filter_map(|container| container.resources.as_ref()?.limits.as_ref());
-        limits.any(|limits| limits.contains_key(GPU_MEM))
+        limits.any(|limits| limits.contains_key(MEMORY_RESOURCE))
     }
 }
 

@@ -6,8 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::annotations::{self, ALLOCATION, ALLOCATION_V2, Allocation, INDEX_V1};
-use crate::objects::{Container, GPU_MEM, Pod};
+use mpshare_api::names::{ALLOCATION, MEMORY_RESOURCE, V1_INDEX, V2_ALLOCATION};
+
+use crate::annotations::{self, Allocation};
+use crate::objects::{Container, Pod};
 use crate::quantity::units;
 use crate::report::Card;
 
@@ -74,7 +76,7 @@ fn wishes(pod: &Pod) -> Vec<Wish<'_>> {
 
 fn wish(container: &Container, position: Option<usize>, stage: Stage) -> Wish<'_> {
     let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
-    let quantity = limits.and_then(|limits| limits.get(GPU_MEM));
+    let quantity = limits.and_then(|limits| limits.get(MEMORY_RESOURCE));
     Wish { name: &container.name, position, stage, units: quantity.map_or(0, units) }
 }
 
@@ -88,8 +90,8 @@ fn shares(pod: &Pod, wishes: &[Wish<'_>], cards: &[Card]) -> Result<Vec<Shares>,
             .map(|wish| container_shares(wish, allocation.get(wish.name), uuids))
             .collect();
     }
-    let second = pod.metadata.annotation(ALLOCATION_V2).map(|text| by_index(text, wishes, cards));
-    match (second, pod.metadata.annotation(INDEX_V1)) {
+    let second = pod.metadata.annotation(V2_ALLOCATION).map(|text| by_index(text, wishes, cards));
+    match (second, pod.metadata.annotation(V1_INDEX)) {
         (Some(Ok(shares)), _) => Ok(shares),
         (_, Some(index)) => on_one(index, wishes, cards),
         (Some(Err(reason)), None) => Err(reason),
@@ -103,7 +105,7 @@ fn read(name: &'static str, text: &str) -> Result<Allocation, String> {
 
 /// By the indices of containers and cards. It knows no init containers.
 fn by_index(text: &str, wishes: &[Wish<'_>], cards: &[Card]) -> Result<Vec<Shares>, String> {
-    let allocation = read(ALLOCATION_V2, text)?;
+    let allocation = read(V2_ALLOCATION, text)?;
     let indices = |key: &str| by_number(key, cards);
     let shares = wishes.iter().map(|wish| match wish.position {
         Some(position) => container_shares(wish, allocation.get(&position.to_string()), indices),
@@ -115,7 +117,7 @@ fn by_index(text: &str, wishes: &[Wish<'_>], cards: &[Card]) -> Result<Vec<Share
 /// All on the one card of this index.
 fn on_one(index: &str, wishes: &[Wish<'_>], cards: &[Card]) -> Result<Vec<Shares>, String> {
     let card = by_number(index, cards).ok_or_else(|| {
-        format!("annotation `{INDEX_V1}` is `{index}`, a GPU that the node hasn't")
+        format!("annotation `{V1_INDEX}` is `{index}`, a GPU that the node hasn't")
     })?;
     let shares = |wish: &Wish<'_>| match wish.position {
         Some(_) => Shares::from([(card.index, wish.units)]),

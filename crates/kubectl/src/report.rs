@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use mpshare_api::inventory_annotation::{NodeGpu, NodeGpus};
+use mpshare_api::names::{CONDITION, GPU_COUNT, MEMORY_RESOURCE, NODE_GPUS};
 use mpshare_core::Memory;
 
-use crate::annotations::{GPU_COUNT, MAX_GPUS, NODE_GPUS, NodeGpu, node_gpus};
-use crate::objects::{GPU_MEM, Node, Pod};
+use crate::objects::{Node, Pod};
 use crate::placement::{Place, place};
 use crate::quantity::units;
 
-/// The condition in which our node says whether its config is in force.
-const CONDITION: &str = mpshare_api::names::CONDITION;
+/// More cards than any machine has: an index beyond makes no column.
+const MAX_GPUS: u32 = 256;
 
 /// All nodes that share GPU memory, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -206,20 +207,39 @@ fn condition(node: &Node) -> Option<String> {
 
 /// A node's unit and its cards: as the node names them, else as its capacity implies.
 fn cards(node: &Node, problems: &mut Vec<String>) -> Option<(Memory, Vec<Card>)> {
-    match node.metadata.annotation(NODE_GPUS).map(node_gpus) {
-        Some(Ok(gpus)) => named_cards(&gpus),
-        Some(Err(error)) => {
-            problems.push(error.to_string());
+    let Some(text) = node.metadata.annotation(NODE_GPUS) else {
+        return implied_cards(node, problems);
+    };
+    let named = text.parse::<NodeGpus>().map_err(|error| error.to_string());
+    match named.and_then(|gpus| named_cards(&gpus)) {
+        Ok(named) => named,
+        Err(problem) => {
+            problems.push(format!("annotation `{NODE_GPUS}` doesn't count: {problem}"));
             implied_cards(node, problems)
         }
-        None => implied_cards(node, problems),
     }
 }
 
-fn named_cards(gpus: &[NodeGpu]) -> Option<(Memory, Vec<Card>)> {
-    let ours = gpus.iter().filter(|gpu| gpu.resource == GPU_MEM);
-    let unit = Memory::from_mib(ours.clone().next()?.unit_mib);
-    let cards = ours.map(|gpu| Card {
+/// The cards that are shared by memory; `None` where the node shares its cards otherwise.
+fn named_cards(gpus: &NodeGpus) -> Result<Option<(Memory, Vec<Card>)>, String> {
+    let mut ours = gpus.0.iter().filter(|gpu| gpu.resource() == MEMORY_RESOURCE).peekable();
+    let Some(unit) = ours.peek().map(|gpu| gpu.unit_mib) else { return Ok(None) };
+    let mut cards = Vec::new();
+    for gpu in ours {
+        if gpu.unit_mib != unit {
+            // A pod asks for units of the resource, whichever card it gets.
+            return Err(format!("units of {unit} MiB and of {} MiB", gpu.unit_mib));
+        }
+        if gpu.index >= MAX_GPUS {
+            return Err(format!("a GPU with the index {}", gpu.index));
+        }
+        cards.push(card(gpu));
+    }
+    Ok(Some((Memory::from_mib(unit), cards)))
+}
+
+fn card(gpu: &NodeGpu) -> Card {
+    Card {
         index: gpu.index,
         total: gpu.units,
         uuid: Some(gpu.uuid.clone()),
@@ -228,14 +248,14 @@ fn named_cards(gpus: &[NodeGpu]) -> Option<(Memory, Vec<Card>)> {
         used: gpu.used_mib.map(Memory::from_mib),
         state: Some(gpu.state.clone()).filter(|state| !state.is_empty()),
         reason: gpu.reason.clone(),
-    });
-    Some((unit, cards.collect()))
+    }
 }
 
 /// The cards of Alibaba's own plugin: it tells the sum and the number of cards, and takes all
 /// cards to be alike (facts/aliyun-gpushare.md 1.1).
 fn implied_cards(node: &Node, problems: &mut Vec<String>) -> Option<(Memory, Vec<Card>)> {
-    let capacity = amount(node.status.capacity.as_ref(), GPU_MEM).filter(|units| *units > 0)?;
+    let capacity =
+        amount(node.status.capacity.as_ref(), MEMORY_RESOURCE).filter(|units| *units > 0)?;
     let told = amount(node.status.capacity.as_ref(), GPU_COUNT);
     let count = told.or_else(|| node.metadata.annotation(GPU_COUNT)?.parse().ok());
     let count = count.filter(|count| (1..=u64::from(MAX_GPUS)).contains(count));
@@ -243,7 +263,7 @@ fn implied_cards(node: &Node, problems: &mut Vec<String>) -> Option<(Memory, Vec
         problems.push(format!("its number of GPUs, `{GPU_COUNT}`, isn't known: taken for 1"));
         1
     });
-    let allocatable = amount(node.status.allocatable.as_ref(), GPU_MEM);
+    let allocatable = amount(node.status.allocatable.as_ref(), MEMORY_RESOURCE);
     if let Some(allocatable) = allocatable.filter(|allocatable| *allocatable < capacity) {
         problems.push(format!("only {allocatable} of {capacity} units can be allocated"));
     }

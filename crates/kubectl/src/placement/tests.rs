@@ -13,7 +13,7 @@ fn cards() -> Vec<Card> {
 }
 
 fn container(name: &str, units: u64) -> Value {
-    json!({"name": name, "resources": {"limits": {GPU_MEM: units.to_string()}}})
+    json!({"name": name, "resources": {"limits": {MEMORY_RESOURCE: units.to_string()}}})
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "literals read better at the call")]
@@ -58,31 +58,30 @@ fn what_our_annotation_says_and_cannot_be_true_leaves_the_pod_pending() {
         (r#"{"c":{"GPU-00":-7}}"#, "can't be read"),
         ("7", "can't be read"),
     ] {
-        is_pending(&one(json!({ALLOCATION: text, INDEX_V1: "0"})), why);
+        is_pending(&one(json!({ALLOCATION: text, V1_INDEX: "0"})), why);
     }
 }
 
 #[test]
 fn the_annotation_of_ack_pro_counts_by_index_and_the_older_one_stands_in() {
-    assert_eq!(one(json!({ALLOCATION_V2: r#"{"0":{"1":7}}"#, INDEX_V1: "0"})), on(&[(1, 7)]));
-    assert_eq!(one(json!({ALLOCATION_V2: r#"{"0":{"0":5,"1":2}}"#})), on(&[(0, 5), (1, 2)]));
-    assert_eq!(one(json!({ALLOCATION_V2: "garbage", INDEX_V1: "0"})), on(&[(0, 7)]));
-    is_pending(&one(json!({ALLOCATION_V2: "garbage"})), "can't be read");
+    assert_eq!(one(json!({V2_ALLOCATION: r#"{"0":{"1":7}}"#, V1_INDEX: "0"})), on(&[(1, 7)]));
+    assert_eq!(one(json!({V2_ALLOCATION: r#"{"0":{"0":5,"1":2}}"#})), on(&[(0, 5), (1, 2)]));
+    assert_eq!(one(json!({V2_ALLOCATION: "garbage", V1_INDEX: "0"})), on(&[(0, 7)]));
+    is_pending(&one(json!({V2_ALLOCATION: "garbage"})), "can't be read");
 }
 
 #[test]
 fn the_open_extender_s_index_counts_if_the_node_has_it() {
-    assert_eq!(one(json!({INDEX_V1: "1", "ALIYUN_COM_GPU_MEM_POD": "1"})), on(&[(1, 7)]));
+    assert_eq!(one(json!({V1_INDEX: "1", "ALIYUN_COM_MEMORY_RESOURCE_POD": "1"})), on(&[(1, 7)]));
     for index in ["-1", "2", "", "x", "99999999999"] {
-        is_pending(&one(json!({INDEX_V1: index})), "a GPU that the node hasn't");
+        is_pending(&one(json!({V1_INDEX: index})), "a GPU that the node hasn't");
     }
     is_pending(&one(json!({})), "no annotation says which GPU");
 }
 
 #[test]
 fn a_card_is_held_for_the_most_that_containers_have_at_a_time() {
-    let sidecar =
-        json!({"name": "s", "restartPolicy": "Always", "resources": {"limits": {GPU_MEM: "1"}}});
+    let sidecar = json!({"name": "s", "restartPolicy": "Always", "resources": {"limits": {MEMORY_RESOURCE: "1"}}});
     let spec = json!({
         "initContainers": [container("i", 5), sidecar, container("j", 2)],
         "containers": [container("a", 2), {"name": "plain"}, container("b", 1)],
@@ -96,6 +95,6 @@ fn a_card_is_held_for_the_most_that_containers_have_at_a_time() {
 
 #[test]
 fn a_pod_without_gpu_memory_has_no_place() {
-    assert_eq!(placed(json!({INDEX_V1: "0"}), json!({"containers": [{"name": "c"}]})), None);
+    assert_eq!(placed(json!({V1_INDEX: "0"}), json!({"containers": [{"name": "c"}]})), None);
     assert_eq!(placed(json!({}), json!({})), None);
 }

@@ -52,6 +52,34 @@ fn a_node_of_ours_has_the_cards_and_the_unit_that_it_names() {
 }
 
 #[test]
+fn cards_that_cannot_be_of_one_node_do_not_count() {
+    for (change, why) in [
+        (json!({"unitMiB": 512}), "units of 1024 MiB and of 512 MiB"),
+        (json!({"index": 4_000_000_000_u32}), "a GPU with the index 4000000000"),
+    ] {
+        let mut other = card(1, 140);
+        let change = change.as_object().unwrap().clone();
+        other.as_object_mut().unwrap().extend(change);
+        let report = report(&[ours("a", &json!([card(0, 139), other]))], &[]);
+        let problems = report.nodes[0].problems.join("; ");
+        assert!(problems.contains(why), "{problems}");
+        assert_eq!(report.nodes[0].total(), 15, "as the capacity implies");
+    }
+}
+
+#[test]
+fn why_a_card_is_not_ready_and_what_is_used_of_it_are_told() {
+    let mut fault = card(0, 15);
+    fault["state"] = "Fault".into();
+    fault["reason"] = "fell off the bus".into();
+    fault["usedMiB"] = 6321.into();
+    let report = report(&[ours("a", &json!([fault]))], &[]);
+    let card = &report.nodes[0].cards[0];
+    assert_eq!(card.reason.as_deref(), Some("fell off the bus"));
+    assert_eq!((card.state.as_deref(), card.used), (Some("Fault"), Some(Memory::from_mib(6321))));
+}
+
+#[test]
 fn a_node_of_the_original_plugin_has_equal_cards() {
     let report =
         report(&[aliyun("a", "30", "2"), aliyun("b", "44712", "4"), aliyun("h", "140", "1")], &[]);
@@ -66,7 +94,7 @@ fn a_node_of_the_original_plugin_has_equal_cards() {
 #[test]
 fn nodes_without_gpu_memory_are_left_out_and_the_others_are_in_order() {
     let cpu = node(json!({"metadata": {"name": "a-cpu"}, "status": {"capacity": {"cpu": "8"}}}));
-    let replicas = json!([{"uuid": "GPU-00", "index": 0, "memoryMiB": 16384, "unitMiB": 8192, "units": 2,
+    let replicas = json!([{"uuid": "GPU-00", "index": 0, "model": "T4", "state": "Ready", "memoryMiB": 16384, "unitMiB": 8192, "units": 2,
         "resource": "nvidia.com/gpu"}]);
     let nodes = [
         aliyun("b", "15", "1"),
@@ -93,7 +121,11 @@ fn what_a_node_lacks_is_a_problem_that_is_told() {
     let many = aliyun("many", "30", "99999999999");
     let report = report(&[bad, less, unready, many], &[]);
     let problem = |n: usize| report.nodes[n].problems.join("; ");
-    assert!(problem(0).contains("annotation `mpshare.io/gpus` can't be read"), "{}", problem(0));
+    assert!(
+        problem(0).contains("annotation `mpshare.io/gpus` doesn't count: `uuid` of card 0"),
+        "{}",
+        problem(0)
+    );
     assert_eq!(report.nodes[0].cards.len(), 2, "as the capacity implies");
     assert_eq!(problem(1), "only 15 of 30 units can be allocated");
     assert!(problem(2).contains("taken for 1"));
