@@ -14,7 +14,7 @@ const MAX_LINES: usize = 500;
 
 /// What each product package may use of the workspace. Arrows point down only; what isn't listed
 /// is an error, so that a new package has to take its place here.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("mpshare-core", &[]),
     ("mpshare-api", &["mpshare-core"]),
     ("jsonpath-rust", &[]),
@@ -36,6 +36,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
         &["mpshare-core", "mpshare-api", "mpshare-telemetry", "mpshare-watch"],
     ),
     ("mpshare-uninstall", &["mpshare-api", "mpshare-telemetry"]),
+    ("mpshare-scheduler", &["mpshare-core", "mpshare-api", "mpshare-telemetry"]),
     (
         "mpshare",
         &[
@@ -48,6 +49,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
             "mpshare-device-plugin",
             "mpshare-config-manager",
             "mpshare-uninstall",
+            "mpshare-scheduler",
             "mpshare-kubeconfig",
         ],
     ),

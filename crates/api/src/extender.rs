@@ -214,8 +214,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_the_parser_panic(text in ".*") {
-            let _: bool = serde_json::from_str::<FilterArgs>(&text).is_ok();
-            let _: bool = serde_json::from_str::<BindingArgs>(&text).is_ok();
+            drop(serde_json::from_str::<FilterArgs>(&text));
+            drop(serde_json::from_str::<BindingArgs>(&text));
         }
     }
 }

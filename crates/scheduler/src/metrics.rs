@@ -1,0 +1,173 @@
+//! `/metrics`, in Prometheus' text form.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use mpshare_core::ledger::Ledger;
+
+/// Upper bounds of the duration's buckets, in microseconds.
+const BUCKETS: [u64; 10] =
+    [100, 250, 500, 1_000, 2_500, 10_000, 50_000, 250_000, 1_000_000, 5_000_000];
+
+/// How calls went.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    calls: Mutex<BTreeMap<&'static str, Calls>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Calls {
+    ok: u64,
+    failed: u64,
+    buckets: [u64; BUCKETS.len()],
+    micros: u128,
+}
+
+/// How a call went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Ok,
+    Failed,
+}
+
+impl Metrics {
+    /// Counts a call.
+    pub(crate) fn count(&self, verb: &'static str, outcome: Outcome, took: Duration) {
+        let mut all = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = all.entry(verb).or_default();
+        match outcome {
+            Outcome::Ok => calls.ok += 1,
+            Outcome::Failed => calls.failed += 1,
+        }
+        calls.micros += took.as_micros();
+        for (count, bound) in calls.buckets.iter_mut().zip(BUCKETS) {
+            if took.as_micros() <= u128::from(bound) {
+                *count += 1;
+            }
+        }
+    }
+
+    /// Everything, as text.
+    pub(crate) fn text(&self, ledger: &Ledger) -> String {
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut page = Page::default();
+        requests(&mut page, &calls);
+        durations(&mut page, &calls);
+        cards(&mut page, ledger);
+        page.0
+    }
+}
+
+fn requests(page: &mut Page, calls: &BTreeMap<&'static str, Calls>) {
+    page.kind("mpshare_extender_requests_total", "counter", "Calls by their result.");
+    for (verb, calls) in calls {
+        for (result, count) in [("ok", calls.ok), ("failed", calls.failed)] {
+            let labels = [("verb", *verb), ("result", result)];
+            page.line("mpshare_extender_requests_total", &labels, &count.to_string());
+        }
+    }
+}
+
+fn durations(page: &mut Page, calls: &BTreeMap<&'static str, Calls>) {
+    let name = "mpshare_extender_request_duration_seconds";
+    page.kind(name, "histogram", "How long calls took.");
+    for (verb, calls) in calls {
+        let bounds = BUCKETS.iter().map(|bound| seconds(u128::from(*bound)));
+        let total = (calls.ok + calls.failed).to_string();
+        let bucket = format!("{name}_bucket");
+        for (bound, count) in bounds.zip(calls.buckets) {
+            page.line(&bucket, &[("verb", verb), ("le", &bound)], &count.to_string());
+        }
+        page.line(&bucket, &[("verb", verb), ("le", "+Inf")], &total);
+        page.line(&format!("{name}_sum"), &[("verb", verb)], &seconds(calls.micros));
+        page.line(&format!("{name}_count"), &[("verb", verb)], &total);
+    }
+}
+
+fn seconds(micros: u128) -> String {
+    format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+}
+
+fn cards(page: &mut Page, ledger: &Ledger) {
+    let all = || {
+        ledger.nodes().flat_map(|(node, usage)| {
+            let cards = usage.cards.as_ref().into_iter().flatten();
+            cards.map(move |card| (node, card))
+        })
+    };
+    page.kind("mpshare_gpu_capacity_mib", "gauge", "Memory that the card's units add up to.");
+    for (node, card) in all() {
+        let labels = [("node", node.0.as_str()), ("gpu", card.card.uuid.as_str())];
+        page.line("mpshare_gpu_capacity_mib", &labels, &card.card.capacity().mib().to_string());
+    }
+    page.kind("mpshare_gpu_allocated_mib", "gauge", "Memory of the card that pods hold.");
+    for (node, card) in all() {
+        let labels = [("node", node.0.as_str()), ("gpu", card.card.uuid.as_str())];
+        page.line("mpshare_gpu_allocated_mib", &labels, &card.placed.mib().to_string());
+    }
+    page.kind(
+        "mpshare_ledger_unplaced_pods",
+        "gauge",
+        "Bound pods of which no valid allocation says where they are (drift).",
+    );
+    for (node, usage) in ledger.nodes() {
+        let count = usage.unplaced.len().to_string();
+        page.line("mpshare_ledger_unplaced_pods", &[("node", &node.0)], &count);
+    }
+    page.kind("mpshare_ledger_binds_in_flight", "gauge", "Binds that the watch hasn't shown yet.");
+    let count = ledger.reservations().to_string();
+    page.line("mpshare_ledger_binds_in_flight", &[], &count);
+}
+
+/// Text in the making.
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn kind(&mut self, name: &str, kind: &str, help: &str) {
+        self.put(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+    }
+
+    fn line(&mut self, name: &str, labels: &[(&str, &str)], value: &str) {
+        self.put(format_args!("{name}"));
+        for (position, (label, text)) in labels.iter().enumerate() {
+            let before = if position == 0 { '{' } else { ',' };
+            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            self.put(format_args!("{before}{label}=\"{text}\""));
+        }
+        let close = if labels.is_empty() { "" } else { "}" };
+        self.put(format_args!("{close} {value}\n"));
+    }
+
+    fn put(&mut self, text: std::fmt::Arguments<'_>) {
+        // Writing to a string can't fail.
+        if self.0.write_fmt(text).is_err() {
+            self.0.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_counted_into_every_bucket_that_they_fit() {
+        let metrics = Metrics::default();
+        metrics.count("filter", Outcome::Ok, Duration::from_micros(300));
+        metrics.count("filter", Outcome::Failed, Duration::from_secs(9));
+        let text = metrics.text(&Ledger::default());
+        for line in [
+            "mpshare_extender_requests_total{verb=\"filter\",result=\"ok\"} 1",
+            "mpshare_extender_request_duration_seconds_bucket{verb=\"filter\",le=\"0.000250\"} 0",
+            "mpshare_extender_request_duration_seconds_bucket{verb=\"filter\",le=\"0.000500\"} 1",
+            "mpshare_extender_request_duration_seconds_bucket{verb=\"filter\",le=\"+Inf\"} 2",
+            "mpshare_extender_request_duration_seconds_sum{verb=\"filter\"} 9.000300",
+            "mpshare_ledger_binds_in_flight 0",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line} isn't in\n{text}");
+        }
+    }
+}
