@@ -136,11 +136,12 @@ impl Cluster {
     /// A command on the administrator's machine, which is the control plane's here.
     pub fn command(&self, program: &str) -> Command {
         let path = std::env::var("PATH").unwrap_or_default();
+        let (programs, plugins) = (self.parts.programs.display(), self.parts.simulator.display());
         let mut command = Command::new("nsenter");
         command
             .args(["-t", &self.control_plane.host().pid().to_string(), "-n", "--"])
             .arg(program)
-            .env("PATH", format!("{}:{path}", self.parts.programs.display()))
+            .env("PATH", format!("{programs}:{plugins}:{path}"))
             .env("KUBECONFIG", self.control_plane.admin_kubeconfig())
             .stdin(Stdio::null());
         command

@@ -165,6 +165,7 @@ impl Run {
             catalogue::mpshare(catalogue::MPSHARE, &mpshare, dir)?,
             upgraded,
             catalogue::cuda(&self.built, dir)?,
+            catalogue::tensorflow(&self.built, dir)?,
         ];
         let pack = |(index, image): (usize, &image::Image)| {
             let archive = std::path::absolute(dir.join(format!("{index}.tar")))?;

@@ -3,6 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "a person follows a run as it goes")]
 
+mod ack;
 mod clients;
 mod lifecycle;
 mod refusals;
@@ -51,6 +52,7 @@ pub const ALL: &[Scenario] = &[
     Scenario { name: "foreign-daemon", run: refusals::foreign_daemon },
     Scenario { name: "driver-on-the-node", run: lifecycle::driver_on_the_node },
     Scenario { name: "nvidia-values", run: lifecycle::nvidia_values },
+    Scenario { name: "ack-document", run: ack::document },
     Scenario { name: "uninstall-with-clients", run: lifecycle::uninstall_with_clients },
     Scenario { name: "uninstall", run: lifecycle::uninstall },
 ];
@@ -70,6 +72,12 @@ pub const TWO_CARDS: &str = "gpu-b";
 /// The node with an old driver, a card with MIG on and one from before Volta beside a good one.
 pub const ODD_CARDS: &str = "gpu-c";
 
+/// The nodes that share their cards by count, and how many units they have on `mps-2x`.
+pub const SHARING: [(&str, u32); 3] = [(ONE_CARD, 2), (TWO_CARDS, 4), (ODD_CARDS, 2)];
+
+/// The node of the ACK document, with one card of 15 GiB.
+pub const FIFTEEN_GIB: &str = "gpu-d";
+
 /// The nodes of the cluster.
 pub fn nodes() -> Vec<NodeSpec> {
     let node = |name: &str, version: &str, models: &[Model]| NodeSpec {
@@ -82,6 +90,7 @@ pub fn nodes() -> Vec<NodeSpec> {
     vec![
         node(ONE_CARD, "555.42.06", &[Model::V100]),
         node(TWO_CARDS, "555.42.06", &[Model::T4, Model::T4]),
+        node(FIFTEEN_GIB, "555.42.06", &[Model::T4]),
         node(ODD_CARDS, "535.161.08", &[Model::T4, Model::A100Mig, Model::P4]),
     ]
 }
@@ -94,7 +103,7 @@ pub fn reset(cluster: &mut Cluster) -> Result<()> {
         node.end_programs()?;
     }
     cluster.shell(&format!("helm upgrade --install {RELEASE}"))?;
-    for (node, units) in [(ONE_CARD, 2), (TWO_CARDS, 4), (ODD_CARDS, 2)] {
+    for (node, units) in SHARING {
         choose(cluster, node, "mps-2x")?;
         await_units(cluster, node, units)?;
     }
@@ -126,7 +135,7 @@ pub(crate) fn rolled_out(cluster: &Cluster) -> Result<()> {
         let running = "jsonpath={.items[*].status.containerStatuses[*].state.running.startedAt}";
         let seen = cluster.kubectl(&["get", "pods", "-n", "kube-system", "-o", running])?;
         let pods = cluster.kubectl(&["get", "pods", "-n", "kube-system", "-o", "name"])?;
-        let nodes = cluster.nodes.len();
+        let nodes = SHARING.len();
         Ok(seen.split_whitespace().count() == 3 * nodes && pods.lines().count() == 2 * nodes)
     })
 }

@@ -14,6 +14,7 @@ use super::pki::Pki;
 use crate::wait::eventually;
 
 const API_SERVER: &str = "apiserver";
+const EXTENDER: &str = "extender";
 
 /// The machine with the control plane.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct ControlPlane {
     pki: Pki,
     dir: PathBuf,
     programs: PathBuf,
+    /// Our own program.
+    mpshare: PathBuf,
 }
 
 impl ControlPlane {
@@ -36,7 +39,8 @@ impl ControlPlane {
         pki.issue("apiserver", "/CN=kube-apiserver", &names)?;
         pki.issue("admin", "/O=system:masters/CN=admin", &[])?;
         let programs = parts.programs.clone();
-        let mut plane = Self { host, pki, dir: dir.to_owned(), programs };
+        let mpshare = parts.simulator.join("mpshare");
+        let mut plane = Self { host, pki, dir: dir.to_owned(), programs, mpshare };
         plane.write_kubeconfig("admin")?;
         plane.start_etcd()?;
         plane.start_api_server()?;
@@ -120,11 +124,29 @@ impl ControlPlane {
         self.host.end(API_SERVER, Signal::KILL)
     }
 
+    /// Starts our scheduler extender, which the scheduler asks about pods with `aliyun.com/gpu-mem`.
+    pub fn start_extender(&mut self) -> Result<()> {
+        let mut extender = self.host.command(&self.mpshare);
+        extender.arg("scheduler-extender").arg("--kubeconfig").arg(self.admin_kubeconfig());
+        self.host.start(EXTENDER, &mut extender)
+    }
+
+    /// Ends the extender.
+    pub fn end_extender(&mut self) -> Result<()> {
+        self.host.end(EXTENDER, Signal::KILL)
+    }
+
     fn start_controllers(&mut self) -> Result<()> {
         let kubeconfig = format!("--kubeconfig={}", self.admin_kubeconfig().display());
         let common = [kubeconfig.as_str(), "--leader-elect=false", "--bind-address=127.0.0.1"];
+        self.start_extender()?;
+        let config = self.dir.join("scheduler.yaml");
+        let text = include_str!("../../cluster/scheduler.yaml");
+        let kubeconfig_file = self.admin_kubeconfig().display().to_string();
+        fs::write(&config, text.replace("{kubeconfig}", &kubeconfig_file))?;
         let mut scheduler = self.host.command(self.programs.join("kube-scheduler"));
-        self.host.start("scheduler", scheduler.args(common))?;
+        scheduler.arg("--config").arg(config).arg("--bind-address=127.0.0.1");
+        self.host.start("scheduler", &mut scheduler)?;
         let pki = self.pki.dir().display();
         let mut controllers = self.host.command(self.programs.join("kube-controller-manager"));
         controllers

@@ -17,6 +17,10 @@ pub const MPSHARE: &str = "docker.io/library/mpshare:dev";
 /// The name by which the documents ask for a CUDA program.
 pub const CUDA: &str = "docker.io/nvidia/cuda:12.0-base";
 
+/// The name by which the ACK document asks for a TensorFlow program.
+pub const TENSORFLOW: &str =
+    "registry.cn-hangzhou.aliyuncs.com/ai-samples/gpushare-sample:tensorflow-1.5";
+
 /// Debian's `busybox-static`.
 const BUSYBOX: &str = "/bin/busybox";
 
@@ -66,6 +70,18 @@ pub fn cuda(binaries: &Path, scratch: &Path) -> Result<Image> {
     let tools =
         TOOLS.iter().fold(image, |image, tool| image.link(format!("/usr/bin/{tool}"), "busybox"));
     Ok(with_libraries(with_users(tools), needed))
+}
+
+/// The image [`TENSORFLOW`]: its `python`, whatever it is told to train, is a CUDA program that holds
+/// 300 MiB.
+pub fn tensorflow(binaries: &Path, scratch: &Path) -> Result<Image> {
+    let image = Image { name: TENSORFLOW.to_owned(), ..cuda(binaries, scratch)? };
+    let train = "#!/bin/sh\nexec /usr/libexec/python --alloc 300Mi --hold forever\n";
+    Ok(image.file("/usr/libexec/python", scratch.join("cuda-sample"), 0o755).bytes(
+        "/usr/bin/python",
+        train,
+        0o755,
+    ))
 }
 
 fn with_libraries(image: Image, libraries: BTreeSet<Library>) -> Image {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
 
-use super::{NEXT_IMAGE, ONE_CARD, RELEASE, TWO_CARDS, await_units, choose, rolled_out};
+use super::{NEXT_IMAGE, ONE_CARD, RELEASE, SHARING, TWO_CARDS, await_units, choose, rolled_out};
 use crate::clients::{Clients, clients, ensure_same};
 use crate::cluster::Cluster;
 use crate::pods::{self, Pod};
@@ -107,7 +107,7 @@ pub(super) fn survive(cluster: &mut Cluster) -> Result<()> {
     still_there(cluster, &twenty, "deletion of each pod of ours")?;
 
     let killed = kill_our_processes(cluster)?;
-    let containers = 3 * cluster.nodes.len();
+    let containers = 3 * SHARING.len();
     ensure!(killed >= containers, "{killed} processes of ours in {containers} containers");
     rolled_out(cluster)?;
     still_there(cluster, &twenty, "kill -9 of each process of ours")?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{ONE_CARD, TWO_CARDS, await_units, choose};
+use super::{ONE_CARD, SHARING, TWO_CARDS, await_units, choose};
 use crate::cluster::Cluster;
 use crate::pods;
 use crate::wait::eventually;
@@ -42,10 +42,10 @@ pub(super) fn checks(cluster: &mut Cluster) -> Result<()> {
     for set in [DEVICE_PLUGIN, MPS_CONTROL_DAEMON] {
         let listed = cluster.shell(&format!("kubectl get ds {set} -n kube-system"))?;
         let row: Vec<&str> = listed.lines().nth(1).context("no row")?.split_whitespace().collect();
-        let nodes = cluster.nodes.len().to_string();
+        let nodes = SHARING.len().to_string();
         ensure!(row.get(1..5) == Some(&[nodes.as_str(); 4]), "not ready everywhere: {listed}");
         let pods = cluster.shell(&format!("kubectl get pod -n kube-system -l qcloud-app={set}"))?;
-        ensure!(pods.matches("Running").count() == cluster.nodes.len(), "{pods}");
+        ensure!(pods.matches("Running").count() == SHARING.len(), "{pods}");
     }
     ack_checks(cluster)?;
     logs(cluster)
@@ -56,7 +56,7 @@ pub(super) fn checks(cluster: &mut Cluster) -> Result<()> {
 fn ack_checks(cluster: &Cluster) -> Result<()> {
     let list = "kubectl get po -l app.aliyun.com/name=mps-control-daemon -A";
     let listed = cluster.shell(list)?;
-    ensure!(listed.matches("Running").count() == cluster.nodes.len(), "{listed}");
+    ensure!(listed.matches("Running").count() == SHARING.len(), "{listed}");
     let classes =
         cluster.shell(&format!("{list} -o jsonpath='{{.items[*].spec.priorityClassName}}'"))?;
     ensure!(classes.split(' ').all(|class| class == "system-node-critical"), "{classes}");
@@ -130,7 +130,7 @@ fn injected(cluster: &Cluster) -> Result<()> {
     ensure!(seen.matches("GPU-").count() >= 1, "the container doesn't see its card: {seen}");
     let directories =
         "ls -d /run/nvidia/mps/nvidia.com/gpu/GPU-*/pipe /run/nvidia/mps/nvidia.com/gpu/GPU-*/log";
-    for node in &cluster.nodes {
+    for node in cluster.nodes.iter().filter(|node| SHARING.iter().any(|it| it.0 == node.name())) {
         let listed = node.host().run("sh", &["-c", directories])?;
         ensure!(listed.lines().count() >= 2, "`{}` lacks directories: {listed}", node.name());
     }
