@@ -85,8 +85,15 @@ pub(crate) struct Node {
     withdrawn: Vec<GpuUuid>,
     status_is_written: bool,
     former: FormerPods,
-    /// Daemons of somebody else, and when they were looked for.
-    nearby: (Option<Instant>, Vec<Reason>),
+    nearby: Nearby,
+}
+
+/// Daemons of somebody else.
+#[derive(Default)]
+struct Nearby {
+    /// When they were looked for.
+    looked: Option<Instant>,
+    found: Vec<Reason>,
 }
 
 struct Handle {
@@ -128,7 +135,7 @@ impl Node {
             withdrawn: Vec::new(),
             status_is_written: false,
             former: FormerPods::default(),
-            nearby: (None, Vec::new()),
+            nearby: Nearby::default(),
         })
     }
 
@@ -334,9 +341,9 @@ impl Node {
 
     fn look_nearby(&mut self) {
         let Some(inventory) = &self.inventory else { return };
-        if self.nearby.0.is_none_or(|at| at.elapsed() >= NEARBY_EVERY) {
+        if self.nearby.looked.is_none_or(|at| at.elapsed() >= NEARBY_EVERY) {
             let found = obstacles::nearby(&self.ports, &self.options.root, &inventory.gpus);
-            self.nearby = (Some(Instant::now()), found);
+            self.nearby = Nearby { looked: Some(Instant::now()), found };
         }
     }
 
@@ -388,7 +395,7 @@ impl Node {
 
     fn reasons(&self) -> Vec<ReasonText> {
         let problems = self.inventory_problem.iter().chain(&self.inputs.problem);
-        problems.chain(&self.refusals).chain(&self.nearby.1).map(ReasonText::from).collect()
+        problems.chain(&self.refusals).chain(&self.nearby.found).map(ReasonText::from).collect()
     }
 
     fn write(&mut self, status: NodeStatus) {
