@@ -1,5 +1,6 @@
 //! Coming to the kubelet, and coming back.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use mpshare_api::{PluginStatus, read_document};
@@ -77,6 +78,46 @@ async fn a_kubelet_that_stays_away_for_a_while_is_found_again() {
     let took = start.elapsed();
     assert!(took < Duration::from_secs(1), "{took:?}");
     node.check();
+}
+
+#[tokio::test]
+async fn a_kubelet_that_was_killed_is_tried_at_growing_pauses() {
+    let (node, _plugin) = Node::ready(2, 4).await;
+    node.kubelet.stop().await;
+    // A killed kubelet leaves its socket, which refuses.
+    let socket = node.options.plugins_dir.join("kubelet.sock");
+    if !socket.exists() {
+        drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    }
+    // Each attempt makes a socket of ours, which must not count as news of the kubelet.
+    let ours = node.options.plugins_dir.join("mpshare-nvidia.com_gpu.sock");
+    let inode = || std::fs::metadata(&ours).ok().map(|meta| (meta.ino(), meta.ctime_nsec()));
+    let mut seen = std::collections::BTreeSet::new();
+    let second = Duration::from_secs(1);
+    stays("no kubelet", second, || {
+        seen.extend(inode());
+        node.kubelet.allocatable(GPU) == 0
+    })
+    .await;
+    // 10, 20, 40, ... 640 ms, each shortened to the half at most.
+    assert!(seen.len() <= 10, "{} attempts within {second:?}", seen.len());
+}
+
+#[tokio::test]
+async fn kubelets_that_die_one_after_another_are_nobody_elses_doing() {
+    let (node, _plugin) = Node::ready(2, 4).await;
+    let told = || read_document::<PluginStatus>(&node.root.plugin_status()).unwrap_or_default();
+    for _ in 0..4 {
+        node.kubelet.stop().await;
+        let socket = node.options.plugins_dir.join("kubelet.sock");
+        if !socket.exists() {
+            drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+        }
+        wait_until("drop", || node.kubelet.allocatable(GPU) == 0).await;
+        node.kubelet.resume().await.unwrap();
+        node.allocatable(4).await;
+        assert_eq!(told(), None);
+    }
 }
 
 #[tokio::test]
