@@ -175,7 +175,7 @@ async fn without_a_report_on_every_card_it_registers_after_a_while_with_what_the
 async fn while_nvidias_plugin_answers_for_the_resource_ours_waits_and_says_so() {
     let node = Node::sharing(2).await;
     let socket = node.options.plugins_dir.join("nvidia-gpu.sock");
-    let rival = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let rival = UnixListener::bind(&socket).unwrap();
     let plugin = node.start();
     wait_until("reason", || node.root.plugin_status().exists()).await;
     let status: PluginStatus = read_document(&node.root.plugin_status()).unwrap().unwrap();
@@ -193,7 +193,7 @@ async fn while_nvidias_plugin_answers_for_the_resource_ours_waits_and_says_so() 
 async fn a_plugin_that_comes_later_is_told_and_when_it_is_gone_ours_registers_anew() {
     let (node, plugin) = Node::ready(2, 4).await;
     let socket = node.options.plugins_dir.join("nvidia-gpu.sock");
-    let rival = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let rival = UnixListener::bind(&socket).unwrap();
     wait_until("reason", || node.root.plugin_status().exists()).await;
     assert_eq!(node.units(GPU), (4, 4), "its end would help nobody");
     drop(rival);
