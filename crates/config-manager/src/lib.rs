@@ -11,7 +11,8 @@
 //! | `view` | all that is known now, and the decision about it (pure) |
 //! | `condition` | decision x status -> the node condition (pure) |
 //! | `announcement` | what changed since last time -> Events (pure) |
-//! | `node_resources` | whether another system manages the node's cards |
+//! | `node_status` | whether another system manages the node's cards, and what our condition is there |
+//! | `published` | the condition as the API has it |
 //! | `sources` | what is known now, as one stream of facts |
 //! | `publish` | condition and Events -> API |
 //! | `reconcile` | the loop |
@@ -20,9 +21,10 @@ mod announcement;
 mod backoff;
 pub mod choice;
 mod condition;
-mod node_resources;
+mod node_status;
 mod options;
 mod publish;
+mod published;
 mod reconcile;
 mod sources;
 mod view;

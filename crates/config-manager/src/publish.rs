@@ -1,6 +1,7 @@
 //! Condition and Events -> API, with retries. Nothing here holds the loop up: it only leaves the
 //! newest condition and a few Events behind for these futures.
 
+mod contest;
 mod event;
 mod node;
 
@@ -8,10 +9,13 @@ use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use crate::backoff::Doubling;
 use crate::condition::Condition;
+use crate::published::Sight;
 use crate::reconcile::NodeAnnouncement;
+use contest::{Answer, Contest};
 use event::{Clerk, Verdict};
 use node::NodeStatusClient;
 
@@ -32,9 +36,30 @@ pub(crate) struct NodeCondition {
     /// Of the Node object: a new one has no condition yet.
     pub(crate) uid: String,
     pub(crate) condition: Condition,
+    /// What the Node had when it changed last. It may be older than our own last write.
+    pub(crate) sight: Option<Sight>,
 }
 
-/// Keeps the Node's condition as it should be. Ends with the sender.
+impl NodeCondition {
+    /// What the Node had if that is something else, in words.
+    fn other(&self) -> Option<String> {
+        match &self.sight.as_ref()?.condition {
+            Some(seen) if seen.says(&self.condition) => None,
+            Some(seen) => Some(format!("`{}` with reason `{}`", seen.status, seen.reason)),
+            None => Some("no condition".to_owned()),
+        }
+    }
+
+    fn wants_the_same_as(&self, other: &Self) -> bool {
+        (&self.uid, &self.condition) == (&other.uid, &other.condition)
+    }
+}
+
+/// Keeps the Node's condition as it should be, whoever changes it. Ends with the sender.
+///
+/// What we have to say is written at once. What somebody else wrote over it is corrected after a
+/// wait, see [`Contest`], and only if the Node has it still: a sight of the Node may be older than
+/// our own last write.
 pub(crate) async fn conditions(
     client: Client,
     node: String,
@@ -42,14 +67,35 @@ pub(crate) async fn conditions(
 ) {
     let mut status = NodeStatusClient::new(client, node);
     let mut retry = Retry::new("condition");
-    while wanted.changed().await.is_ok() {
-        tokio::time::sleep(SETTLE).await;
+    let mut contest = Contest::new();
+    let mut said: Option<NodeCondition> = None;
+    loop {
+        tokio::select! {
+            changed = wanted.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                tokio::time::sleep(SETTLE).await;
+            }
+            () = contest.due() => {}
+        }
         loop {
             let target = wanted.borrow_and_update().clone();
             let Some(target) = target else { break };
+            let is_said = said.as_ref().is_some_and(|said| said.wants_the_same_as(&target));
+            if is_said {
+                if contest.judge(target.other(), Instant::now()) == Answer::Leave {
+                    break;
+                }
+                status.forget();
+            }
             match status.publish(&target).await {
                 Ok(()) => {
                     retry.succeeded();
+                    if is_said {
+                        contest.corrected(Instant::now());
+                    }
+                    said = Some(target);
                     break;
                 }
                 Err(error) => retry.failed(&error).await,
@@ -67,7 +113,7 @@ pub(crate) async fn events(
     let mut clerk = Clerk::new(client, node);
     let mut retry = Retry::new("Event");
     while let Some((uid, announcement)) = announcements.recv().await {
-        if clerk.judge(&announcement, tokio::time::Instant::now()) == Verdict::Drop {
+        if clerk.judge(&announcement, Instant::now()) == Verdict::Drop {
             continue;
         }
         for _ in 0..EVENT_ATTEMPTS {

@@ -9,6 +9,7 @@ use mpshare_core::Reason;
 
 use crate::choice::{Choice, Defaults, choose};
 use crate::options::Options;
+use crate::published::Sight;
 
 /// A fact that replaces the former one of its kind.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +36,8 @@ pub(crate) struct NodeFacts {
     pub(crate) labels: BTreeMap<String, String>,
     /// A resource of the node that qGPU manages, if it has one.
     pub(crate) qgpu: Option<String>,
+    /// What our condition was when the node changed last; `None` where that can't be read.
+    pub(crate) sight: Option<Sight>,
 }
 
 /// What is known of the configs.
@@ -173,6 +176,7 @@ mod tests {
             uid: "u".to_owned(),
             labels: BTreeMap::from([(CONFIG_LABEL.to_owned(), config.to_owned())]),
             qgpu: None,
+            sight: None,
         }))
     }
 

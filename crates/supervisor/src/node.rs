@@ -12,6 +12,7 @@ use mpshare_api::{
 };
 use mpshare_core::{Gpu, GpuUuid, Inventory, NodePlan, Reason, VersionProfile, plan};
 use mpshare_nvml::{Answer, EventKind, HealthTracker, NvmlError, XidPolicy};
+use mpshare_watch::Removed;
 use thiserror::Error;
 use tracing::{info, warn};
 
@@ -57,6 +58,9 @@ pub enum SupervisorError {
     /// A thread can't be started.
     #[error("can't start a thread")]
     Thread(#[source] std::io::Error),
+    /// The MPS root was removed under its mount.
+    #[error(transparent)]
+    Removed(#[from] Removed),
 }
 
 /// The state of the main thread.
@@ -151,7 +155,7 @@ impl Node {
             let wait = if self.former.alive.is_empty() { TICK } else { FORMER_EVERY };
             match events.recv_timeout(wait) {
                 Ok(event) => {
-                    if !self.take(event) {
+                    if !self.take(event)? {
                         return Ok(());
                     }
                 }
@@ -159,7 +163,7 @@ impl Node {
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
             while let Ok(event) = events.try_recv() {
-                if !self.take(event) {
+                if !self.take(event)? {
                     return Ok(());
                 }
             }
@@ -167,7 +171,7 @@ impl Node {
     }
 
     /// `false` when the supervisor should end.
-    fn take(&mut self, event: Event) -> bool {
+    fn take(&mut self, event: Event) -> Result<bool, SupervisorError> {
         match event {
             // Whether it still is what was written is seen when it is written next.
             // This supervisor holds the lock already.
@@ -191,9 +195,10 @@ impl Node {
                 self.answered = Instant::now();
                 self.probed(&gpu, answer);
             }
-            Event::Stop => return false,
+            Event::RootRemoved(removed) => return Err(removed.into()),
+            Event::Stop => return Ok(false),
         }
-        true
+        Ok(true)
     }
 
     /// Cards don't come and go while a driver is loaded, but the driver may be upgraded, or come

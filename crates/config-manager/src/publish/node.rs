@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::NodeCondition;
+use crate::published::Published;
 
 /// Reads and patches one Node's condition.
 pub(super) struct NodeStatusClient {
@@ -21,20 +22,6 @@ pub(super) struct NodeStatusClient {
 struct Known {
     uid: String,
     condition: Option<Published>,
-}
-
-/// The condition's fields on the wire.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Published {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    message: String,
-    last_transition_time: Option<String>,
 }
 
 /// The few fields of a Node that are read; the whole object has many kilobytes.
@@ -62,16 +49,16 @@ impl NodeStatusClient {
         Self { client, node, known: None }
     }
 
+    /// Asks the API again before anything is written next: somebody else may have changed it.
+    pub(super) fn forget(&mut self) {
+        self.known = None;
+    }
+
     /// Makes the condition as wanted. The time of transition moves only with the status.
     pub(super) async fn publish(&mut self, wanted: &NodeCondition) -> Result<(), kube::Error> {
         let current = self.current(&wanted.uid).await?;
         let condition = &wanted.condition;
-        let is_same = current.as_ref().is_some_and(|current| {
-            current.status == condition.state.as_str()
-                && current.reason == condition.reason
-                && current.message == condition.message
-        });
-        if is_same {
+        if current.as_ref().is_some_and(|current| current.says(condition)) {
             return Ok(());
         }
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -114,10 +101,9 @@ impl NodeStatusClient {
     }
 
     fn learn(&mut self, node: SlimNode) {
-        let mut conditions = node.status.conditions.into_iter();
         self.known = Some(Known {
             uid: node.metadata.uid,
-            condition: conditions.find(|condition| condition.kind == CONDITION),
+            condition: Published::among(node.status.conditions),
         });
     }
 }
