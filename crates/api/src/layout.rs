@@ -2,7 +2,7 @@
 //!
 //! | path below the root | writer |
 //! |---|---|
-//! | `config.yaml` | config-manager |
+//! | `config.yaml`, `config-manager.lock` | config-manager |
 //! | `status.json`, `compute-modes.json`, `supervisor.lock` | supervisor |
 //! | `allocations.json`, `device-plugin.json`, `device-plugin.lock` | device plugin |
 //! | `<resource>/<gpu>/{pipe,log,shm}` | supervisor, and NVIDIA's daemon that it starts there |
@@ -60,6 +60,11 @@ impl MpsRoot {
     /// Held by the one device plugin of the node for as long as it runs.
     pub fn device_plugin_lock(&self) -> PathBuf {
         self.0.join("device-plugin.lock")
+    }
+
+    /// Held by the one config-manager of the node for as long as it runs.
+    pub fn config_manager_lock(&self) -> PathBuf {
+        self.0.join("config-manager.lock")
     }
 
     /// The compute modes that were found before they were changed.

@@ -1,6 +1,6 @@
 //! What has changed since last time, as Events for the Node and lines of the log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mpshare_api::status::ReasonText;
 use mpshare_api::{GpuState, GpuStatus, NodeStatus};
@@ -29,7 +29,7 @@ pub(crate) enum Severity {
 pub(crate) struct Announcer {
     refused: Option<Reason>,
     gpus: Option<BTreeMap<String, Said>>,
-    others: Vec<ReasonText>,
+    others: BTreeSet<Identity>,
 }
 
 /// Amounts in a reason change often and make no new Event; its code does.
@@ -37,6 +37,32 @@ pub(crate) struct Announcer {
 struct Said {
     state: GpuState,
     code: Option<String>,
+}
+
+/// What makes a reason that is about no card another one than last time: two of them may have one
+/// code. What only counts (`4 times`, `60 s`) grows while the reason stays; other numbers name
+/// something, such as a process.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Identity {
+    code: String,
+    words: Vec<String>,
+}
+
+/// What follows a number that only counts.
+const COUNTED: [&str; 4] = ["times", "ms", "s", "min"];
+
+impl Identity {
+    fn of(reason: &ReasonText) -> Self {
+        let words: Vec<&str> = reason.message.split_whitespace().collect();
+        let counts = |word: &str, next: Option<&&str>| {
+            let next = next.map(|next| next.trim_matches(|it: char| it.is_ascii_punctuation()));
+            word.parse::<u64>().is_ok() && next.is_some_and(|next| COUNTED.contains(&next))
+        };
+        let following = words.iter().skip(1).map(Some).chain([None]);
+        let lasting = words.iter().zip(following).filter(|(word, next)| !counts(word, *next));
+        let words = lasting.map(|(word, _)| (*word).to_owned()).collect();
+        Self { code: reason.code.clone(), words }
+    }
 }
 
 impl Announcer {
@@ -70,8 +96,9 @@ impl Announcer {
 
     /// What concerns the node as a whole, or its device plugin, and didn't last time.
     pub(crate) fn others(&mut self, reasons: &[ReasonText]) -> Vec<Announcement> {
-        let before = std::mem::replace(&mut self.others, reasons.to_vec());
-        let news = reasons.iter().filter(|reason| !before.contains(reason));
+        let now = reasons.iter().map(Identity::of).collect();
+        let before = std::mem::replace(&mut self.others, now);
+        let news = reasons.iter().filter(|reason| !before.contains(&Identity::of(reason)));
         let announce = |reason: &ReasonText| Announcement {
             severity: Severity::Warning,
             reason: reason.code.clone(),
@@ -181,6 +208,24 @@ mod tests {
             said.extend(news(&mut announcer, gpu(state, code)));
         }
         assert_eq!(said, ["ServerFault", "GpuReady", "UnitsNotBacked"]);
+    }
+
+    #[test]
+    fn a_reason_whose_count_grows_is_said_once_and_one_about_another_process_is_news() {
+        let mut announcer = Announcer::default();
+        let mut said = |messages: &[&str]| {
+            let reason = |message: &&str| ReasonText {
+                code: "AnotherPlugin".to_owned(),
+                message: (*message).to_owned(),
+            };
+            let reasons: Vec<ReasonText> = messages.iter().map(reason).collect();
+            announcer.others(&reasons).len()
+        };
+        assert_eq!(said(&["closed 3 times within 60 s; hint: x"]), 1);
+        assert_eq!(said(&["closed 4 times within 61 s; hint: x"]), 0);
+        assert_eq!(said(&["daemon 7 is here", "closed 5 times within 60 s; hint: x"]), 1);
+        assert_eq!(said(&["daemon 8 is here", "daemon 7 is here"]), 1);
+        assert_eq!(said(&["closed 3 times within 60 s; hint: x"]), 1, "it was over");
     }
 
     #[test]

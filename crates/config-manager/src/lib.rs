@@ -12,7 +12,8 @@
 //! | `condition` | decision x status -> the node condition (pure) |
 //! | `announcement` | what changed since last time -> Events (pure) |
 //! | `inventory` | config x status x live shares -> the node annotations (pure) |
-//! | `node_resources` | whether another system manages the node's cards |
+//! | `node_status` | whether another system manages the node's cards, and what of ours is there |
+//! | `published` | condition and annotations as the API has them |
 //! | `sources` | what is known now, as one stream of facts |
 //! | `publish` | condition, annotations and Events -> API |
 //! | `reconcile` | the loop |
@@ -22,9 +23,10 @@ mod backoff;
 pub mod choice;
 mod condition;
 mod inventory;
-mod node_resources;
+mod node_status;
 mod options;
 mod publish;
+mod published;
 mod reconcile;
 mod sources;
 mod view;

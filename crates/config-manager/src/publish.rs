@@ -1,6 +1,7 @@
 //! Condition, annotations and Events -> API, with retries. Nothing here holds the loop up: it only leaves the
 //! newest condition and a few Events behind for these futures.
 
+mod contest;
 mod event;
 mod node;
 
@@ -8,11 +9,14 @@ use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use crate::backoff::Doubling;
 use crate::condition::Condition;
 use crate::inventory::Annotations;
+use crate::published::Sight;
 use crate::reconcile::NodeAnnouncement;
+use contest::{Answer, Contest};
 use event::{Clerk, Verdict};
 use node::NodeStatusClient;
 
@@ -35,11 +39,37 @@ pub(crate) struct NodeReport {
     pub(crate) condition: Condition,
     /// `None` while those that it has should stay.
     pub(crate) annotations: Option<Annotations>,
-    /// The annotations that it was seen with, so that an edit of somebody else's is set right.
-    pub(crate) seen: Annotations,
+    /// What the Node had when it changed last. It may be older than our own last write.
+    pub(crate) sight: Option<Sight>,
 }
 
-/// Keeps the Node's condition and annotations as they should be. Ends with the sender.
+impl NodeReport {
+    /// What the Node had if that is something else, in words.
+    fn other(&self) -> Option<String> {
+        let sight = self.sight.as_ref()?;
+        match &sight.condition {
+            Some(seen) if seen.says(&self.condition) => {}
+            Some(seen) => return Some(format!("`{}` with reason `{}`", seen.status, seen.reason)),
+            None => return Some("no condition".to_owned()),
+        }
+        let differs = self.annotations.as_ref().is_some_and(|it| *it != sight.annotations);
+        differs.then(|| "other annotations".to_owned())
+    }
+
+    fn wants_the_same_as(&self, other: &Self) -> bool {
+        let wants = |report: &Self| {
+            (report.uid.clone(), report.condition.clone(), report.annotations.clone())
+        };
+        wants(self) == wants(other)
+    }
+}
+
+/// Keeps the Node's condition and annotations as they should be, whoever changes them. Ends with
+/// the sender.
+///
+/// What we have to say is written at once. What somebody else wrote over it is corrected after a
+/// wait, see [`Contest`], and only if the Node has it still: a sight of the Node may be older than
+/// our own last write.
 pub(crate) async fn conditions(
     client: Client,
     node: String,
@@ -47,14 +77,35 @@ pub(crate) async fn conditions(
 ) {
     let mut status = NodeStatusClient::new(client, node);
     let mut retry = Retry::new("condition and annotations");
-    while wanted.changed().await.is_ok() {
-        tokio::time::sleep(SETTLE).await;
+    let mut contest = Contest::new();
+    let mut said: Option<NodeReport> = None;
+    loop {
+        tokio::select! {
+            changed = wanted.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                tokio::time::sleep(SETTLE).await;
+            }
+            () = contest.due() => {}
+        }
         loop {
             let target = wanted.borrow_and_update().clone();
             let Some(target) = target else { break };
+            let is_said = said.as_ref().is_some_and(|said| said.wants_the_same_as(&target));
+            if is_said {
+                if contest.judge(target.other(), Instant::now()) == Answer::Leave {
+                    break;
+                }
+                status.forget();
+            }
             match status.publish(&target).await {
                 Ok(()) => {
                     retry.succeeded();
+                    if is_said {
+                        contest.corrected(Instant::now());
+                    }
+                    said = Some(target);
                     break;
                 }
                 Err(error) => retry.failed(&error).await,
@@ -72,7 +123,7 @@ pub(crate) async fn events(
     let mut clerk = Clerk::new(client, node);
     let mut retry = Retry::new("Event");
     while let Some((uid, announcement)) = announcements.recv().await {
-        if clerk.judge(&announcement, tokio::time::Instant::now()) == Verdict::Drop {
+        if clerk.judge(&announcement, Instant::now()) == Verdict::Drop {
             continue;
         }
         for _ in 0..EVENT_ATTEMPTS {

@@ -10,6 +10,7 @@ use kube::Client;
 use mpshare_api::write_document;
 use mpshare_core::Reason;
 use mpshare_telemetry::sentence;
+use mpshare_watch::{Removed, sole};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -39,6 +40,9 @@ pub enum RunError {
         /// The cause.
         source: io::Error,
     },
+    /// A directory that it works in was removed under its mount.
+    #[error(transparent)]
+    Removed(#[from] Removed),
 }
 
 /// Runs the role until `shutdown`.
@@ -49,6 +53,13 @@ pub async fn run(
 ) -> Result<(), RunError> {
     std::fs::create_dir_all(options.root.path())
         .map_err(|source| RunError::Root { path: options.root.path().to_owned(), source })?;
+    // Two, such as those of two releases, would each undo what the other one writes. Nothing is
+    // said to the API before it is this one's turn.
+    let lock = options.root.config_manager_lock();
+    let turn = sole::turn(&lock, "waiting for another config-manager of this node to end");
+    let Some(_turn) = shutdown.run_until_cancelled(turn).await else {
+        return Ok(());
+    };
     tracing::info!(node = options.node, source = %options.source, "choosing this node's config");
     let (conditions, condition) = watch::channel(None);
     let (events, announcements) = mpsc::channel(WAITING_EVENTS);
@@ -65,11 +76,10 @@ pub async fn run(
         options,
     };
     tokio::select! {
-        () = shutdown.cancelled() => {}
-        () = reconciler.run(&client) => {}
-        ((), ()) = publishing => {}
+        () = shutdown.cancelled() => Ok(()),
+        ended = reconciler.run(&client) => Ok(ended?),
+        ((), ()) = publishing => Ok(()),
     }
-    Ok(())
 }
 
 struct Reconciler {
@@ -84,21 +94,23 @@ struct Reconciler {
 pub(crate) type NodeAnnouncement = (String, Announcement);
 
 impl Reconciler {
-    async fn run(mut self, client: &Client) {
+    async fn run(mut self, client: &Client) -> Result<(), Removed> {
         let mut facts = sources::facts(client, &self.options);
         let mut is_written = true;
         loop {
             tokio::select! {
                 fact = facts.next() => match fact {
-                    Some(fact) => self.view.apply(fact),
-                    None => return,
+                    Some(fact) => self.view.apply(fact?),
+                    None => return Ok(()),
                 },
                 () = tokio::time::sleep(WRITE_RETRY), if !is_written => {}
             }
             // Facts that came together are one change.
             while let Some(Some(fact)) = facts.next().now_or_never() {
-                self.view.apply(fact);
+                self.view.apply(fact?);
             }
+            // Nobody should be told that a file can't be written where it's the directory.
+            Removed::look(self.options.root.path())?;
             is_written = self.reconcile();
         }
     }
@@ -162,7 +174,7 @@ impl Reconciler {
                 self.view.status.as_ref(),
                 &self.view.live,
             ),
-            seen: node.annotations.clone(),
+            sight: node.sight.clone(),
         };
         self.conditions.send_if_modified(|last| {
             let differs = last.as_ref() != Some(&next);

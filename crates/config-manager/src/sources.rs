@@ -21,11 +21,10 @@ use mpshare_api::{
     read_versioned,
 };
 use mpshare_telemetry::sentence;
-use mpshare_watch::{Directory, IfMissing, WatchMask};
+use mpshare_watch::{Directory, IfMissing, Removed, WatchMask};
 
 use crate::backoff::Doubling;
-use crate::inventory::Annotations;
-use crate::node_resources::NodeResources;
+use crate::node_status::{NodeStatusFacts, NodeStatusReader};
 use crate::options::{ConfigSource, Options};
 use crate::view::{Fact, NodeFacts};
 
@@ -39,11 +38,14 @@ const CALM: Duration = Duration::from_mins(1);
 /// How often files are read whatever was told of them.
 const RECHECK: Duration = Duration::from_secs(10);
 
-/// All facts. The stream never ends.
+/// A fact, or the end: a directory that was read was removed under its mount.
+pub(crate) type Told = Result<Fact, Removed>;
+
+/// All facts. The stream ends only with an error.
 pub(crate) fn facts(
     client: &Client,
     options: &Options,
-) -> impl Stream<Item = Fact> + Unpin + use<> {
+) -> impl Stream<Item = Told> + Unpin + use<> {
     let configs = match &options.source {
         ConfigSource::ConfigMap { namespace, name } => config_map(client, namespace, name),
         ConfigSource::Directory(path) => directory(path.clone()),
@@ -51,30 +53,31 @@ pub(crate) fn facts(
     select_all([node(client, &options.node), configs, files(options.root.clone())])
 }
 
-/// The Node, seen by its metadata; each change of it has its resources read, the rest of its
-/// status, which is large, isn't kept.
-fn node(client: &Client, name: &str) -> BoxStream<'static, Fact> {
+/// The Node, seen by its metadata; each change of it, of its status too, has what counts of its
+/// status read, the rest of which is large and isn't kept.
+fn node(client: &Client, name: &str) -> BoxStream<'static, Told> {
     let api = Api::<PartialObjectMeta<Node>>::all(client.clone());
-    let resources = NodeResources::new(client.clone(), name.to_owned());
+    let status = NodeStatusReader::new(client.clone(), name.to_owned());
     let facts = move |node: Option<PartialObjectMeta<Node>>| {
-        let resources = resources.clone();
+        let status = status.clone();
         async move {
             let Some(node) = node else { return Fact::Node(None) };
+            let NodeStatusFacts { qgpu, sight } = status.facts().await;
             Fact::Node(Some(NodeFacts {
                 uid: node.metadata.uid.unwrap_or_default(),
                 labels: node.metadata.labels.unwrap_or_default(),
-                annotations: Annotations::among(&node.metadata.annotations.unwrap_or_default()),
-                qgpu: resources.of_qgpu().await,
+                qgpu,
+                sight,
             }))
         }
     };
-    patient("Node", watch_object(api, name)).then(facts).boxed()
+    patient("Node", watch_object(api, name)).then(facts).map(Ok).boxed()
 }
 
-fn config_map(client: &Client, namespace: &str, name: &str) -> BoxStream<'static, Fact> {
+fn config_map(client: &Client, namespace: &str, name: &str) -> BoxStream<'static, Told> {
     let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     let facts = |map: Option<ConfigMap>| Fact::Configs(map.map(|map| map.data.unwrap_or_default()));
-    patient("ConfigMap", watch_object(api, name)).map(facts).boxed()
+    patient("ConfigMap", watch_object(api, name)).map(facts).map(Ok).boxed()
 }
 
 /// The successes of a watch, which is repeated with back-off; that it fails is logged once.
@@ -108,13 +111,16 @@ fn log_failure(what: &str, failures: u64, error: &watcher::Error) {
 }
 
 /// A directory with one file per config.
-fn directory(path: PathBuf) -> BoxStream<'static, Fact> {
+fn directory(path: PathBuf) -> BoxStream<'static, Told> {
     let changes = changes(path.clone(), |_| true);
-    changes.map(move |()| Fact::Configs(read_configs(&path))).boxed()
+    changes.map(move |told| told.map(|()| Fact::Configs(read_configs(&path)))).boxed()
 }
 
-/// Says that something in a directory may have changed. The stream never ends.
-fn changes(path: PathBuf, is_of_interest: fn(&OsStr) -> bool) -> impl Stream<Item = ()> {
+/// Says that something in a directory may have changed, or that it was removed.
+fn changes(
+    path: PathBuf,
+    is_of_interest: fn(&OsStr) -> bool,
+) -> impl Stream<Item = Result<(), Removed>> {
     let directory = Directory {
         path,
         if_missing: IfMissing::Wait,
@@ -129,8 +135,8 @@ fn changes(path: PathBuf, is_of_interest: fn(&OsStr) -> bool) -> impl Stream<Ite
         recheck: RECHECK,
     };
     stream::unfold(directory.watch(), |mut watch| async move {
-        watch.next().await;
-        Some(((), watch))
+        let told = watch.next().await.map(drop);
+        Some((told, watch))
     })
 }
 
@@ -162,20 +168,20 @@ fn read_text(path: &Path) -> io::Result<String> {
 }
 
 /// The supervisor's report, what the device plugin says and hands out, and what stands in `config.yaml`.
-fn files(root: MpsRoot) -> BoxStream<'static, Fact> {
+fn files(root: MpsRoot) -> BoxStream<'static, Told> {
     let concerns = |name: &OsStr| {
         ["status.json", "device-plugin.json", "allocations.json", "config.yaml"]
             .iter()
             .any(|file| name == *file)
     };
     let changes = changes(root.path().to_owned(), concerns);
-    let read = move |()| Fact::Files {
+    let read = move || Fact::Files {
         status: read_tolerantly::<NodeStatus>(&root.status()),
         plugin: read_tolerantly::<PluginStatus>(&root.plugin_status()),
         allocations: read_tolerantly::<Allocations>(&root.allocations()),
         config: read_tolerantly::<ChosenConfig>(&root.config()),
     };
-    changes.map(read).boxed()
+    changes.map(move |told| told.map(|()| read())).boxed()
 }
 
 /// A damaged document counts as absent; its writer replaces it.

@@ -10,6 +10,7 @@ use mpshare_core::{LiveShare, Reason, SharedResource};
 use crate::choice::{Choice, Defaults, choose};
 use crate::inventory::Annotations;
 use crate::options::Options;
+use crate::published::Sight;
 
 /// A fact that replaces the former one of its kind.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,10 +37,10 @@ pub(crate) enum Fact {
 pub(crate) struct NodeFacts {
     pub(crate) uid: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// The annotations of ours that it has.
-    pub(crate) annotations: Annotations,
     /// A resource of the node that qGPU manages, if it has one.
     pub(crate) qgpu: Option<String>,
+    /// What of ours it had when it changed last; `None` where that can't be read.
+    pub(crate) sight: Option<Sight>,
 }
 
 /// What is known of the configs.
@@ -182,6 +183,7 @@ mod tests {
             labels: BTreeMap::from([(CONFIG_LABEL.to_owned(), config.to_owned())]),
             annotations: Annotations::default(),
             qgpu: None,
+            sight: None,
         }))
     }
 

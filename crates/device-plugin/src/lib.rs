@@ -18,7 +18,6 @@
 //! | `holders`, `control_lock` | looks at the kubelet, at daemons |
 //! | `publisher` | lists to their servers |
 //! | `problems` | what keeps resources from being served, for people |
-//! | `sole` | one device plugin at a time |
 
 mod activity;
 mod control_lock;
@@ -32,7 +31,6 @@ mod publisher;
 mod registration;
 mod response;
 mod server;
-mod sole;
 #[cfg(test)]
 mod testing;
 mod units;
@@ -44,7 +42,7 @@ use std::time::Instant;
 
 use mpshare_kubelet::device_plugin::KUBELET_SOCKET_NAME;
 use mpshare_kubelet::socket::ConnectError;
-use mpshare_watch::{Directory, IfMissing, WatchMask};
+use mpshare_watch::{Directory, IfMissing, Removed, WatchMask, sole};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -59,11 +57,17 @@ pub enum Error {
     /// The pod resources socket's path can't be used.
     #[error("pod resources socket can't be used")]
     PodResources(#[from] ConnectError),
+    /// A directory that it works in was removed under its mount.
+    #[error(transparent)]
+    Removed(#[from] Removed),
 }
 
 /// Runs the role until `shutdown`. Has to be called inside a tokio runtime.
 pub async fn run(options: Options, shutdown: CancellationToken) -> Result<(), Error> {
-    let Some(_turn) = shutdown.run_until_cancelled(sole::turn(&options.root())).await else {
+    // Two would write one file and delete each other's sockets.
+    let lock = options.root().device_plugin_lock();
+    let turn = sole::turn(&lock, "waiting for another device plugin of this node to end");
+    let Some(_turn) = shutdown.run_until_cancelled(turn).await else {
         return Ok(());
     };
     let node = Arc::new(Node::start(options, Instant::now()));
@@ -75,18 +79,20 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<(), Er
     let (root, plugins) = (files(&node), plugin_sockets(&node));
     tokio::select! {
         () = publisher.run(Arc::clone(&resend)) => Ok(()),
-        () = follow(root, || node.refresh(Instant::now())) => Ok(()),
-        () = follow(plugins, || { sockets.send_replace(()); }) => Ok(()),
+        removed = follow(root, || node.refresh(Instant::now())) => Err(removed.into()),
+        removed = follow(plugins, || { sockets.send_replace(()); }) => Err(removed.into()),
         ended = holders::follow(Arc::clone(&node), resend) => Ok(ended?),
     }
 }
 
-/// Never returns.
-async fn follow(directory: Directory, mut on_change: impl FnMut()) {
+/// Ends with the directory.
+async fn follow(directory: Directory, mut on_change: impl FnMut()) -> Removed {
     let mut watch = directory.watch();
     loop {
-        watch.next().await;
-        on_change();
+        match watch.next().await {
+            Ok(_name) => on_change(),
+            Err(removed) => return removed,
+        }
     }
 }
 

@@ -79,6 +79,8 @@ impl Resource {
             if attempts.kubelet != Some(kubelet) {
                 attempts.kubelet = Some(kubelet);
                 attempts.retry.reset();
+                // What the end of the last one did to its streams is nobody else's doing.
+                self.drops = Drops::default();
             }
             let end = Session::open(&mut self, kubelet).await;
             self.after(end, &mut attempts).await;
@@ -123,7 +125,7 @@ impl Resource {
             End::Failed(problem) => {
                 attempts.failures.failed(&format!("`{}`: {problem}", self.name));
                 let pause = attempts.retry.next_pause();
-                self.wait_for_sockets(pause).await;
+                self.wait_for_new_kubelet(attempts.kubelet, pause).await;
             }
         }
     }
@@ -147,6 +149,22 @@ impl Resource {
             _ = self.sockets.changed() => {}
             () = tokio::time::sleep(longest) => {}
         }
+    }
+
+    /// Waits until the kubelet's socket isn't `known` any more. That something else changed among the
+    /// sockets is no news: each attempt makes and removes our own.
+    async fn wait_for_new_kubelet(&mut self, known: Option<Kubelet>, longest: Duration) {
+        let is_new = |this: &Self| identity(&this.kubelet_socket()).ok() != known;
+        let wait = async {
+            while !is_new(self) {
+                self.wait_for_sockets(longest).await;
+                if self.shutdown.is_cancelled() {
+                    return;
+                }
+            }
+        };
+        // Its end is the longest wait.
+        drop(tokio::time::timeout(longest, wait).await);
     }
 
     async fn pause(&self, pause: Duration) {

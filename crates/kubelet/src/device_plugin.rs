@@ -9,11 +9,11 @@ use crate::socket::{ConnectError, connect};
 /// Encoding and decoding of the messages.
 pub use prost::Message;
 
-pub use generated::device_plugin_client::DevicePluginClient;
-pub use generated::device_plugin_server::{DevicePlugin, DevicePluginServer};
-pub use generated::registration_client::RegistrationClient;
-pub use generated::registration_server::{Registration, RegistrationServer};
-pub use generated::{
+pub use crate::generated::device_plugin::device_plugin_client::DevicePluginClient;
+pub use crate::generated::device_plugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
+pub use crate::generated::device_plugin::registration_client::RegistrationClient;
+pub use crate::generated::device_plugin::registration_server::{Registration, RegistrationServer};
+pub use crate::generated::device_plugin::{
     AllocateRequest, AllocateResponse, CdiDevice, ContainerAllocateRequest,
     ContainerAllocateResponse, ContainerPreferredAllocationRequest,
     ContainerPreferredAllocationResponse, Device, DevicePluginOptions, DeviceSpec, Empty,
@@ -79,21 +79,6 @@ pub async fn register(
     tokio::time::timeout(deadline, call).await.unwrap_or_else(|_| {
         Err(RegisterError::Deadline { socket: kubelet_socket.to_owned(), deadline })
     })
-}
-
-#[expect(
-    unreachable_pub,
-    unused_qualifications,
-    clippy::allow_attributes,
-    clippy::allow_attributes_without_reason,
-    clippy::clone_on_ref_ptr,
-    clippy::default_trait_access,
-    clippy::doc_markdown,
-    clippy::too_many_lines,
-    reason = "tonic's generated code has its own style"
-)]
-mod generated {
-    tonic::include_proto!("v1beta1");
 }
 
 #[cfg(test)]

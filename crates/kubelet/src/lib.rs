@@ -8,5 +8,6 @@
 
 pub mod checkpoint;
 pub mod device_plugin;
+mod generated;
 pub mod pod_resources;
 pub mod socket;

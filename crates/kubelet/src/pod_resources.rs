@@ -9,9 +9,11 @@ use tonic::transport::Channel;
 
 use crate::socket::{ConnectError, connect_lazy};
 
-pub use generated::pod_resources_lister_client::PodResourcesListerClient;
-pub use generated::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
-pub use generated::{
+pub use crate::generated::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
+pub use crate::generated::pod_resources::pod_resources_lister_server::{
+    PodResourcesLister, PodResourcesListerServer,
+};
+pub use crate::generated::pod_resources::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, CdiDevice, ClaimResource,
     ContainerDevices, ContainerMemory, ContainerResources, DynamicResource, GetPodResourcesRequest,
     GetPodResourcesResponse, ListPodResourcesRequest, ListPodResourcesResponse, NumaNode,
@@ -86,21 +88,6 @@ fn held_devices(answer: ListPodResourcesResponse) -> BTreeMap<Holder, BTreeSet<S
         }
     }
     held
-}
-
-#[expect(
-    unreachable_pub,
-    unused_qualifications,
-    clippy::allow_attributes,
-    clippy::allow_attributes_without_reason,
-    clippy::clone_on_ref_ptr,
-    clippy::default_trait_access,
-    clippy::doc_markdown,
-    clippy::too_many_lines,
-    reason = "tonic's generated code has its own style"
-)]
-mod generated {
-    tonic::include_proto!("v1");
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! `mpshare config-manager`: chooses the node's config.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use anyhow::{Context as _, Result};
 use mpshare_api::names::CONFIG_MAP;
@@ -31,14 +32,22 @@ pub(crate) struct Args {
     #[arg(long, env = "DEFAULT_CONFIG")]
     default_config: Option<String>,
     /// What is tried, in this order, without label and default: `named` (the config `default`),
-    /// `single` (the only one), `empty` (whole cards).
-    #[arg(
-        long,
-        env = "FALLBACK_STRATEGIES",
-        value_delimiter = ',',
-        default_value = "named,single"
-    )]
-    fallback_strategies: Vec<Fallback>,
+    /// `single` (the only one), `empty` (whole cards). An empty value is none.
+    #[arg(long, env = "FALLBACK_STRATEGIES", default_value = "named,single")]
+    fallback_strategies: Fallbacks,
+}
+
+/// Names with commas between.
+#[derive(Debug, Clone)]
+struct Fallbacks(Vec<Fallback>);
+
+impl FromStr for Fallbacks {
+    type Err = <Fallback as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let names = text.split(',').filter(|_| !text.is_empty());
+        names.map(str::parse).collect::<Result<_, _>>().map(Self)
+    }
 }
 
 /// Chooses until SIGTERM or SIGINT.
@@ -58,10 +67,23 @@ pub(crate) fn run(args: Args) -> Result<()> {
             source,
             // An empty value is how a chart says "none".
             default_config: args.default_config.filter(|name| !name.is_empty()),
-            fallbacks: args.fallback_strategies,
+            fallbacks: args.fallback_strategies.0,
         };
         mpshare_config_manager::run(client, options, shutdown)
             .await
             .context("the config-manager can't work")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_list_of_fallbacks_is_none_and_an_unknown_name_is_refused() {
+        let read = |text: &str| text.parse::<Fallbacks>().map(|fallbacks| fallbacks.0);
+        assert_eq!(read("").unwrap(), []);
+        assert_eq!(read("named,empty").unwrap(), [Fallback::Named, Fallback::Empty]);
+        assert!(read("named,first").is_err());
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use mpshare_api::MpsRoot;
-use mpshare_uninstall::{CleanupPod, Options};
+use mpshare_uninstall::{CleanupPod, Options, Rights};
 
 use crate::cluster::ClusterOptions;
 use crate::options::run_until_signal;
@@ -54,13 +54,20 @@ pub(crate) struct Args {
     /// Seconds to wait on each node for clients to end.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     wait: u64,
-    /// Seconds to wait for the product's pods to be gone, and for a cleanup to end.
-    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    /// Clean up without privileges: files only. For an install that had none.
+    #[arg(long)]
+    unprivileged: bool,
+    /// The Job in that namespace that this runs in. It may go when all nodes are clean.
+    #[arg(long, value_name = "NAME")]
+    job: Option<String>,
+    /// Seconds for all nodes together, beside `--wait`. Helm gives a hook 300 s unless told otherwise,
+    /// and its pod has to start in that time too.
+    #[arg(long, value_name = "SECONDS", default_value_t = 240)]
     timeout: u64,
 }
 
-/// Cleans all nodes. Nodes that aren't clean afterwards are told, and are no error: an uninstall
-/// that fails because of running clients would leave its user with less than before.
+/// Cleans all nodes. Nodes that aren't clean afterwards are told in the log and in their conditions,
+/// and are no error: Helm would say that the uninstall failed when the release is gone.
 pub(crate) fn run(args: Args) -> Result<()> {
     run_until_signal(|shutdown| async move {
         let client = args.cluster.client().await?;
@@ -92,13 +99,14 @@ impl Args {
                 runtime_class: self.runtime_class,
                 priority_class: self.priority_class,
                 mps_root: self.mps_root,
+                rights: if self.unprivileged { Rights::Unprivileged } else { Rights::Privileged },
                 arguments,
                 wait: self.wait,
             },
             former_pods: self.former_pods,
-            wait_for_former_pods: Duration::from_secs(self.timeout),
-            wait_for_cleanup: Duration::from_secs(self.timeout),
+            within: Duration::from_secs(self.timeout),
             look_every: Duration::from_secs(1),
+            job: self.job,
         }
     }
 }

@@ -161,6 +161,7 @@ impl Card {
             server: ServerSeen::Absent,
             obstacle: None,
         };
+        let was_told = self.start_limits.trouble(&self.gpu.uuid).is_some();
         for paths in self.directories(wanted.as_ref())? {
             let daemon = self.daemon(&paths)?;
             let holder = self.holder(daemon.as_ref())?;
@@ -172,6 +173,9 @@ impl Card {
                     seen.verified =
                         self.verified.filter(|(pid, _)| *pid == process).map(|(_, limits)| limits);
                     seen.server = self.server(daemon.as_ref(), seen.verified)?;
+                    if was_told && self.is_rid_of_wrong_limits(daemon.as_ref())? {
+                        seen.verified = None;
+                    }
                 }
                 Some(Live::Ours(_)) => {
                     let clients = count_clients(daemon.as_ref())?;
@@ -205,6 +209,13 @@ impl Card {
         }
         self.start_limits.compare(&daemon.site().server_log(), now);
         Ok(if self.start_limits.is_awaited(now) { ServerSeen::Starting } else { seen })
+    }
+
+    /// Whether a server that somebody gave other limits has no client that could have got them: then
+    /// it and its daemon can get the right ones. Else one tenant that is root in its container, and so
+    /// for the daemon, could put a card out of service for good.
+    fn is_rid_of_wrong_limits(&self, daemon: &dyn ControlDaemon) -> Result<bool, CardError> {
+        Ok(self.start_limits.trouble(&self.gpu.uuid).is_some() && count_clients(daemon)? == 0)
     }
 
     /// What is wrong with the server.

@@ -13,16 +13,15 @@ use std::time::{Duration, Instant};
 use mpshare_api::{MpsRoot, NodeStatus, read_versioned};
 use mpshare_core::{GpuUuid, VersionProfile};
 use mpshare_mps::{Pid, Proc, ProcessHandle, census};
+use mpshare_watch::sole::{self, Attempt, try_lock};
 use thiserror::Error;
 
 use crate::card::CardError;
 use crate::journal::ModeJournal;
 use crate::options::Ports;
-use crate::sole::{Attempt, try_lock};
 
 mod card;
 mod decision;
-mod lock_holder;
 mod places;
 mod removal;
 mod report;
@@ -101,11 +100,12 @@ pub fn clean_up(options: &Options, ports: &Ports) -> Result<Report, CleanupError
     Ok(report)
 }
 
-/// Both processes that act on the node are locked out, until the end. A rehearsal makes no files.
+/// All processes that act on the node are locked out, until the end. A rehearsal makes no files.
 fn take_locks(options: &Options, proc: &Proc) -> Result<Vec<File>, CleanupError> {
     let root = &options.root;
     let mut locks = Vec::new();
-    for path in [root.supervisor_lock(), root.device_plugin_lock()] {
+    let paths = [root.supervisor_lock(), root.device_plugin_lock(), root.config_manager_lock()];
+    for path in paths {
         if options.intent == Intent::Rehearse && !path.exists() {
             continue;
         }
@@ -124,7 +124,7 @@ fn take_lock(path: PathBuf, proc: &Proc) -> Result<File, CleanupError> {
             Ok(Attempt::Held(file)) => file,
             Err(source) => return Err(CleanupError::File { path, source }),
         };
-        let pid = lock_holder::of(&file);
+        let pid = sole::holder(&file).and_then(|pid| Pid::new(i32::try_from(pid).ok()?));
         let lives = pid.is_none_or(|pid| proc.identify(pid).is_ok_and(|found| found.is_some()));
         if lives || Instant::now() >= deadline {
             return Err(CleanupError::InUse { lock: path, pid });

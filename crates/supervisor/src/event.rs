@@ -5,6 +5,7 @@ use std::fs::File;
 use mpshare_api::GpuStatus;
 use mpshare_core::{GpuUuid, Inventory};
 use mpshare_nvml::{Answer, HealthEvent, NvmlError};
+use mpshare_watch::Removed;
 
 /// Something happened.
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub enum Event {
     FilesChanged,
     /// The report was written, by us or by somebody who shouldn't, or removed.
     ReportTouched,
+    /// The MPS root was removed under its mount.
+    RootRemoved(Removed),
     /// A worker has news of its card.
     Report(Box<GpuStatus>),
     /// A worker is about to disrupt its card, once that is known to everybody.

@@ -12,6 +12,7 @@ use mpshare_api::{
 };
 use mpshare_core::{Gpu, GpuUuid, Inventory, NodePlan, Reason, VersionProfile, plan};
 use mpshare_nvml::{Answer, EventKind, HealthTracker, NvmlError, XidPolicy};
+use mpshare_watch::Removed;
 use thiserror::Error;
 use tracing::{info, warn};
 
@@ -57,6 +58,9 @@ pub enum SupervisorError {
     /// A thread can't be started.
     #[error("can't start a thread")]
     Thread(#[source] std::io::Error),
+    /// The MPS root was removed under its mount.
+    #[error(transparent)]
+    Removed(#[from] Removed),
 }
 
 /// The state of the main thread.
@@ -85,8 +89,15 @@ pub(crate) struct Node {
     withdrawn: Vec<GpuUuid>,
     status_is_written: bool,
     former: FormerPods,
-    /// Daemons of somebody else, and when they were looked for.
-    nearby: (Option<Instant>, Vec<Reason>),
+    nearby: Nearby,
+}
+
+/// Daemons of somebody else.
+#[derive(Default)]
+struct Nearby {
+    /// When they were looked for.
+    looked: Option<Instant>,
+    found: Vec<Reason>,
 }
 
 struct Handle {
@@ -128,7 +139,7 @@ impl Node {
             withdrawn: Vec::new(),
             status_is_written: false,
             former: FormerPods::default(),
-            nearby: (None, Vec::new()),
+            nearby: Nearby::default(),
         })
     }
 
@@ -144,7 +155,7 @@ impl Node {
             let wait = if self.former.alive.is_empty() { TICK } else { FORMER_EVERY };
             match events.recv_timeout(wait) {
                 Ok(event) => {
-                    if !self.take(event) {
+                    if !self.take(event)? {
                         return Ok(());
                     }
                 }
@@ -152,7 +163,7 @@ impl Node {
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
             while let Ok(event) = events.try_recv() {
-                if !self.take(event) {
+                if !self.take(event)? {
                     return Ok(());
                 }
             }
@@ -160,7 +171,7 @@ impl Node {
     }
 
     /// `false` when the supervisor should end.
-    fn take(&mut self, event: Event) -> bool {
+    fn take(&mut self, event: Event) -> Result<bool, SupervisorError> {
         match event {
             // Whether it still is what was written is seen when it is written next.
             // This supervisor holds the lock already.
@@ -184,9 +195,10 @@ impl Node {
                 self.answered = Instant::now();
                 self.probed(&gpu, answer);
             }
-            Event::Stop => return false,
+            Event::RootRemoved(removed) => return Err(removed.into()),
+            Event::Stop => return Ok(false),
         }
-        true
+        Ok(true)
     }
 
     /// Cards don't come and go while a driver is loaded, but the driver may be upgraded, or come
@@ -334,9 +346,9 @@ impl Node {
 
     fn look_nearby(&mut self) {
         let Some(inventory) = &self.inventory else { return };
-        if self.nearby.0.is_none_or(|at| at.elapsed() >= NEARBY_EVERY) {
+        if self.nearby.looked.is_none_or(|at| at.elapsed() >= NEARBY_EVERY) {
             let found = obstacles::nearby(&self.ports, &self.options.root, &inventory.gpus);
-            self.nearby = (Some(Instant::now()), found);
+            self.nearby = Nearby { looked: Some(Instant::now()), found };
         }
     }
 
@@ -388,7 +400,7 @@ impl Node {
 
     fn reasons(&self) -> Vec<ReasonText> {
         let problems = self.inventory_problem.iter().chain(&self.inputs.problem);
-        problems.chain(&self.refusals).chain(&self.nearby.1).map(ReasonText::from).collect()
+        problems.chain(&self.refusals).chain(&self.nearby.found).map(ReasonText::from).collect()
     }
 
     fn write(&mut self, status: NodeStatus) {

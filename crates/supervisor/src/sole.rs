@@ -3,13 +3,12 @@
 //! A successor waits for the end of its predecessor (an upgrade may overlap), and can be told to
 //! stop while it waits.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
 
+use mpshare_watch::sole::{Attempt, held, is_at, try_lock};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use tracing::info;
@@ -32,46 +31,19 @@ pub(crate) fn lock(
             Attempt::Locked(file) => return Ok(Some(file)),
             Attempt::Held(file) => file,
         };
-        info!(lock = %path.display(), "another supervisor runs, waiting for its end");
+        let problem = held(&path, &file);
+        info!(problem, "another supervisor runs, waiting for its end");
         match wait_elsewhere(file, events.clone(), received)? {
-            Some(Ok(file)) if is_at(&file, &path) => return Ok(Some(file)),
-            // A cleanup has removed the file that was waited for.
-            Some(Ok(_)) => {}
+            Some(Ok(file)) => {
+                if is_at(&file, &path).map_err(root)? {
+                    return Ok(Some(file));
+                }
+                // A cleanup has removed the file that was waited for.
+            }
             Some(Err(error)) => return Err(root(error)),
             None => return Ok(None),
         }
     }
-}
-
-/// What became of an attempt to lock a file.
-pub(crate) enum Attempt {
-    /// It is ours for as long as this is kept.
-    Locked(File),
-    /// Somebody else's.
-    Held(File),
-}
-
-/// Tries to lock the file at `path`, which is made if it isn't there.
-pub(crate) fn try_lock(path: &Path) -> io::Result<Attempt> {
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent)?;
-    }
-    loop {
-        let file = File::options().read(true).append(true).create(true).open(path)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) if is_at(&file, path) => return Ok(Attempt::Locked(file)),
-            // Removed between the two: the file that is there now counts.
-            Ok(()) | Err(Errno::INTR) => {}
-            Err(Errno::WOULDBLOCK) => return Ok(Attempt::Held(file)),
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-}
-
-/// Whether `path` still names this file: a lock on a removed one locks nobody out.
-fn is_at(file: &File, path: &Path) -> bool {
-    let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-    file.metadata().is_ok_and(|ours| path.metadata().is_ok_and(|there| same(&ours, &there)))
 }
 
 fn wait_elsewhere(
@@ -153,7 +125,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         drop(first);
         let second = second.join().unwrap();
-        assert!(is_at(&second, &path));
+        assert!(is_at(&second, &path).unwrap());
         assert!(matches!(try_lock(&path).unwrap(), Attempt::Held(_)));
         std::fs::remove_dir_all(options.root.path()).unwrap();
     }

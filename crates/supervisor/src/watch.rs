@@ -16,8 +16,8 @@ const RECHECK: Duration = Duration::from_secs(10);
 /// The one document here that the supervisor writes itself.
 const REPORT: &str = "status.json";
 
-/// Starts the thread that sends [`Event::FilesChanged`] and [`Event::ReportTouched`]; it ends when
-/// nobody listens any more.
+/// Starts the thread that sends [`Event::FilesChanged`] and [`Event::ReportTouched`], and
+/// [`Event::RootRemoved`] as the last; it ends when nobody listens any more.
 pub(crate) fn watch_files(root: &MpsRoot, events: Sender<Event>) -> io::Result<()> {
     let directory = Directory {
         path: root.path().to_owned(),
@@ -35,10 +35,12 @@ pub(crate) fn watch_files(root: &MpsRoot, events: Sender<Event>) -> io::Result<(
             let mut watch = directory.watch();
             loop {
                 let event = match watch.next().await {
-                    Some(name) if name == REPORT => Event::ReportTouched,
-                    _ => Event::FilesChanged,
+                    Ok(Some(name)) if name == REPORT => Event::ReportTouched,
+                    Ok(_) => Event::FilesChanged,
+                    Err(removed) => Event::RootRemoved(removed),
                 };
-                if events.send(event).is_err() {
+                let is_last = matches!(event, Event::RootRemoved(_));
+                if events.send(event).is_err() || is_last {
                     return;
                 }
             }

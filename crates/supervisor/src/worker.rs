@@ -179,6 +179,13 @@ impl Worker {
         };
         status.state = state;
         status.reason = pending.or(plan.reason.as_ref()).map(ReasonText::from);
+        // One more attempt to get a server isn't news while what foils it stays.
+        if let (Progress::Starting, Some(before)) = (progress, &self.state.reported)
+            && before.state == GpuState::Fault
+            && self.state.failures > 0
+        {
+            (status.state, status.reason) = (before.state, before.reason.clone());
+        }
         let wait = self.watch(plan, status);
         match progress {
             Progress::Settled | Progress::Waiting(_) | Progress::Refused(_) => {
@@ -298,7 +305,9 @@ impl Worker {
             let waits = || waiting::reason(&self.card.gpu.uuid, &*daemon, proc, (server, &clients));
             status.reason = status.reason.take().or_else(|| waits().as_ref().map(ReasonText::from));
         }
-        let is_busy = !clients.is_empty() || plan.units.iter().any(Unit::is_held);
+        let is_busy = !clients.is_empty()
+            || plan.units.iter().any(Unit::is_held)
+            || status.state == GpuState::Fault;
         status.daemon = Some(DaemonStatus {
             pid: process.pid.get(),
             pipe_directory: daemon.site().pipe.to_string(),

@@ -12,8 +12,10 @@
 //! | `pod` | the pod that cleans up (pure) |
 //! | `pods` | asking for pods, making and deleting them |
 //! | `visit` | one node: wait for our pods' end, run the pod, read its end |
+//! | `patience` | asking the API server again until a deadline |
 //! | `condition` | the condition of a node after that |
 //! | `outcome` | what became of a node, in sentences (pure) |
+//! | `job` | how long the job itself stays |
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -24,17 +26,22 @@ use mpshare_telemetry::sentence;
 use thiserror::Error;
 
 mod condition;
+mod job;
 mod nodes;
 mod outcome;
+mod patience;
 mod pod;
 mod pods;
 mod visit;
 
 pub use outcome::{NodeOutcome, Outcome};
-pub use pod::CleanupPod;
+pub use patience::AskError;
+use patience::Patience;
+pub use pod::{CleanupPod, Rights};
 
-/// How many nodes are visited at a time.
-const AT_ONCE: usize = 16;
+/// How many nodes are visited at a time. A visit takes some seconds; those that hang until the
+/// deadline must leave room for all others.
+const AT_ONCE: usize = 64;
 
 /// What to do.
 #[derive(Debug, Clone)]
@@ -43,12 +50,19 @@ pub struct Options {
     pub pod: CleanupPod,
     /// A label selector of the product's pods: a node is cleaned once it has none.
     pub former_pods: String,
-    /// For how long to wait for them to be gone.
-    pub wait_for_former_pods: Duration,
-    /// For how long to wait for a cleanup to end, beside the time that it waits for clients.
-    pub wait_for_cleanup: Duration,
+    /// The time for all nodes together, beside that which a cleanup waits for clients.
+    pub within: Duration,
     /// Between two looks at a pod.
     pub look_every: Duration,
+    /// The Job that this runs in, in the pods' namespace. It may go once all nodes are clean.
+    pub job: Option<String>,
+}
+
+impl Options {
+    /// The time for all nodes.
+    fn time(&self) -> Duration {
+        self.within + Duration::from_secs(self.pod.wait)
+    }
 }
 
 /// Why nothing could be done at all.
@@ -56,7 +70,7 @@ pub struct Options {
 pub enum UninstallError {
     /// The nodes can't be listed.
     #[error("can't list the nodes")]
-    Nodes(#[source] kube::Error),
+    Nodes(#[source] AskError),
     /// What became of a node can't be written.
     #[error("can't write what became of the nodes")]
     Output(#[from] io::Error),
@@ -69,14 +83,16 @@ pub async fn run(
     options: &Options,
     out: &mut impl Write,
 ) -> Result<Vec<NodeOutcome>, UninstallError> {
-    let nodes = nodes::concerned(client).await.map_err(UninstallError::Nodes)?;
+    let patience = Patience::lasting(options.time(), options.look_every);
+    let nodes = patience.ask(|| nodes::concerned(client)).await.map_err(UninstallError::Nodes)?;
     if nodes.is_empty() {
         writeln!(out, "no node has anything of mpshare")?;
     }
+    let patience = &patience;
     let visits = stream::iter(nodes).map(|node| async move {
-        let outcome = visit::node(client, options, &node).await;
+        let outcome = visit::node(client, options, patience, &node).await;
         let outcome = NodeOutcome { node: node.name.clone(), outcome };
-        if let Err(error) = condition::follow(client, &node, &outcome).await {
+        if let Err(error) = condition::follow(client, options, &node, &outcome).await {
             // The node is as it is; only its condition tells of former times.
             tracing::warn!(node = node.name, error = sentence(&error), "condition not changed");
         }
@@ -89,5 +105,11 @@ pub async fn run(
         outcomes.push(outcome);
     }
     outcomes.sort_by(|a, b| a.node.cmp(&b.node));
+    if outcomes.iter().all(NodeOutcome::is_clean)
+        && let Some(job) = &options.job
+        && let Err(error) = job::let_go(client, options, job).await
+    {
+        tracing::warn!(job, error = sentence(&error), "the job stays for its usual time");
+    }
     Ok(outcomes)
 }

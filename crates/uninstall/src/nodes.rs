@@ -8,8 +8,9 @@ use kube::{Client, Resource as _};
 use mpshare_api::names::{CONDITION, CONFIG_LABEL, SCHEDULE_LABEL};
 use serde::Deserialize;
 
-/// Says that a node has a card (NVIDIA's feature discovery).
-const GPU_LABEL: &str = "nvidia.com/gpu.present";
+/// Labels that say by `true` that a node has a card: GPU feature discovery, node feature discovery.
+const GPU_LABELS: [&str; 2] =
+    ["nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present"];
 
 /// How many nodes are asked for at a time: one has many kilobytes.
 const PAGE: u32 = 100;
@@ -66,8 +67,9 @@ struct PageMetadata {
     more: Option<String>,
 }
 
-/// Nodes with one of the labels that choose a node for us, and those with our condition: somebody
-/// may have removed the label while daemons ran.
+/// Nodes with one of the labels by which the chart's own affinity chooses nodes, and those with our
+/// condition, which config-manager gives to every node that it runs on: the affinity may be another
+/// one, and somebody may have removed a label while daemons ran.
 pub(crate) async fn concerned(client: &Client) -> Result<Vec<ConcernedNode>, kube::Error> {
     let mut nodes = Vec::new();
     let mut more: Option<String> = None;
@@ -93,7 +95,7 @@ impl SlimNode {
         let condition = |kind| self.status.conditions.iter().find(|it| it.kind == kind);
         let has_condition = condition(CONDITION).is_some();
         let is_concerned = has_condition
-            || is(GPU_LABEL, "true")
+            || GPU_LABELS.iter().any(|label| is(label, "true"))
             || labels.contains_key(CONFIG_LABEL)
             || is(SCHEDULE_LABEL, "mps");
         is_concerned.then(|| ConcernedNode {
@@ -122,6 +124,7 @@ mod tests {
     fn a_node_is_chosen_by_each_of_the_labels_and_by_our_condition() {
         for labels in [
             json!({"nvidia.com/gpu.present": "true"}),
+            json!({"feature.node.kubernetes.io/pci-10de.present": "true"}),
             json!({"nvidia.com/device-plugin.config": "mps-2x"}),
             json!({"ack.node.gpu.schedule": "mps"}),
         ] {

@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use crate::pod::CleanupPod;
+use serde_json::Value;
+
+use crate::pod::{CleanupPod, Rights};
 
 /// The exit code by which a cleanup says that clients live on.
 const CLIENTS_LIVE: i32 = 3;
@@ -47,7 +49,7 @@ impl NodeOutcome {
         matches!(self.outcome, Outcome::Clean(_))
     }
 
-    /// One sentence, for the node's condition.
+    /// What is left and why, in one sentence.
     pub(crate) fn sentence(&self) -> String {
         let (what, said) = match &self.outcome {
             Outcome::Clean(said) => ("mpshare was uninstalled", said),
@@ -74,21 +76,58 @@ impl NodeOutcome {
         if self.is_clean() {
             return Ok(());
         }
+        let finish = Finish::of(pod, &self.node);
         writeln!(
             out,
             "  to finish, when that has changed, run the cleanup again and read its log:"
         )?;
-        let manifest = pod.manifest(&self.node);
-        writeln!(out, "    echo '{manifest}' | kubectl create -f -")?;
-        writeln!(out, "    kubectl logs -f -n {} {}", pod.namespace, CleanupPod::name(&self.node))?;
+        writeln!(out, "    {}", finish.run)?;
+        writeln!(out, "    {}", finish.read)?;
         writeln!(out, "  and remove the node's condition:")?;
-        writeln!(
-            out,
-            "    kubectl patch node {} --subresource=status --type=strategic -p '{}'",
-            self.node,
-            crate::condition::removal()
-        )
+        writeln!(out, "    {}", finish.forget)
     }
+}
+
+/// The commands by which a person finishes a node. Each may be given again and again.
+pub(crate) struct Finish {
+    /// Runs the cleanup.
+    run: String,
+    /// Shows what it says.
+    read: String,
+    /// Removes the condition.
+    forget: String,
+}
+
+impl Finish {
+    pub(crate) fn of(pod: &CleanupPod, node: &str) -> Self {
+        let (namespace, name) = (&pod.namespace, CleanupPod::name(node));
+        // What a cleanup without privileges leaves needs them; whoever gives the command decides.
+        let pod = CleanupPod { rights: Rights::Privileged, ..pod.clone() };
+        let manifest = quoted(&pod.manifest(node));
+        let removal = quoted(&crate::condition::removal());
+        Self {
+            // Pods can't be changed, so the one of last time goes first.
+            run: format!(
+                "kubectl delete pod -n {namespace} {name} --ignore-not-found && echo {manifest} | kubectl create -f -"
+            ),
+            // There is no log before the container has started.
+            read: format!("until kubectl logs -f -n {namespace} {name}; do sleep 1; done"),
+            forget: format!(
+                "kubectl patch node {node} --subresource=status --type=strategic -p {removal}"
+            ),
+        }
+    }
+
+    /// One line for all.
+    pub(crate) fn line(&self) -> String {
+        let Self { run, read, forget } = self;
+        format!("{run} && {read}; when it is clean: {forget}")
+    }
+}
+
+/// JSON as one word of a shell.
+fn quoted(value: &Value) -> String {
+    format!("'{}'", value.to_string().replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -110,9 +149,23 @@ mod tests {
         );
         let text = told(Outcome::of(3, "`GPU-ab`: 1 client lives on".to_owned()));
         assert!(text.starts_with("node `n1`: clients live on\n  `GPU-ab`: 1 client lives on\n"));
-        assert!(text.contains("    kubectl logs -f -n kube-system mpshare-cleanup-n1\n"), "{text}");
-        let command = text.lines().find(|line| line.contains("kubectl create")).unwrap();
-        assert_eq!(command.matches('\'').count(), 2, "it can be pasted: {command}");
+        assert!(
+            text.contains("    until kubectl logs -f -n kube-system mpshare-cleanup-n1;"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_command_that_finishes_can_be_given_twice_and_pasted_into_a_shell() {
+        let pod = CleanupPod { mps_root: "/it's/here".to_owned(), ..CleanupPod::default() };
+        let uninstalled = CleanupPod { rights: Rights::Unprivileged, ..pod.clone() };
+        let finish = Finish::of(&uninstalled, "n1");
+        let (delete, create) = finish.run.split_once(" && ").unwrap();
+        assert!(delete.ends_with("mpshare-cleanup-n1 --ignore-not-found"), "{delete}");
+        let script = create.strip_suffix(" | kubectl create -f -").unwrap();
+        let shell = std::process::Command::new("sh").args(["-c", script]).output().unwrap();
+        let manifest: Value = serde_json::from_slice(&shell.stdout).unwrap();
+        assert_eq!(manifest, pod.manifest("n1"), "with all rights, or it would fail again");
     }
 
     #[test]

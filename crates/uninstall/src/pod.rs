@@ -24,10 +24,46 @@ pub struct CleanupPod {
     pub priority_class: Option<String>,
     /// The MPS root, a path of the node.
     pub mps_root: String,
+    /// What it may do.
+    pub rights: Rights,
     /// More arguments of `mpshare node cleanup`.
     pub arguments: Vec<String>,
     /// For how many seconds the cleanup waits for clients.
     pub wait: u64,
+}
+
+/// What a cleanup may do on its node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Rights {
+    /// Everything: it ends daemons of the node and restores compute modes.
+    #[default]
+    Privileged,
+    /// Root without any right of root: it removes files. For nodes on which nothing of the product
+    /// had more.
+    Unprivileged,
+}
+
+impl Rights {
+    fn security_context(self) -> Value {
+        match self {
+            Self::Privileged => json!({"privileged": true, "readOnlyRootFilesystem": true}),
+            Self::Unprivileged => json!({
+                "runAsUser": 0,
+                "allowPrivilegeEscalation": false,
+                "readOnlyRootFilesystem": true,
+                "capabilities": {"drop": ["ALL"]},
+                "seccompProfile": {"type": "RuntimeDefault"},
+            }),
+        }
+    }
+
+    /// Where the cleanup looks for daemons and cgroups.
+    const fn launch(self) -> &'static str {
+        match self {
+            Self::Privileged => "--launch=host",
+            Self::Unprivileged => "--launch=here",
+        }
+    }
 }
 
 impl CleanupPod {
@@ -85,7 +121,7 @@ impl CleanupPod {
         let mut arguments = vec![
             "node".to_owned(),
             "cleanup".to_owned(),
-            "--launch=host".to_owned(),
+            self.rights.launch().to_owned(),
             "--termination-log=/dev/termination-log".to_owned(),
             format!("--mps-root={}", self.mps_root),
             format!("--wait={}", self.wait),
@@ -100,7 +136,7 @@ impl CleanupPod {
                 {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
                 {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility"},
             ],
-            "securityContext": {"privileged": true, "readOnlyRootFilesystem": true},
+            "securityContext": self.rights.security_context(),
             "terminationMessagePath": "/dev/termination-log",
             // So that nobody needs the right to read logs.
             "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -137,6 +173,16 @@ mod tests {
         let spec = pod.manifest("n1")["spec"].clone();
         assert_eq!(spec["runtimeClassName"], "nvidia");
         assert_eq!(spec["imagePullSecrets"], json!([{"name": "s"}]));
+    }
+
+    #[test]
+    fn without_privileges_it_enters_nothing_of_the_host() {
+        let pod = CleanupPod { rights: Rights::Unprivileged, ..CleanupPod::default() };
+        let container = pod.manifest("n1")["spec"]["containers"][0].clone();
+        assert!(container["securityContext"].get("privileged").is_none());
+        assert_eq!(container["securityContext"]["capabilities"], json!({"drop": ["ALL"]}));
+        let args = container["args"].to_string();
+        assert!(args.contains("--launch=here"), "{args}");
     }
 
     #[test]

@@ -92,29 +92,31 @@ impl Pods {
     /// A pod; `None` where there is none.
     pub(crate) async fn get(&self, name: &str) -> Result<Option<SlimPod>, kube::Error> {
         let request = self.request.get(name, &GetParams::default());
-        found(self.client.request(request.map_err(kube::Error::BuildRequest)?).await)
+        unless(404, self.client.request(request.map_err(kube::Error::BuildRequest)?).await)
     }
 
+    /// Makes a pod. One of its name that is there counts: an earlier request made it, whose answer
+    /// was lost.
     pub(crate) async fn create(&self, manifest: &Value) -> Result<(), kube::Error> {
         let body = manifest.to_string().into_bytes();
         let request = self.request.create(&PostParams::default(), body);
         let request = request.map_err(kube::Error::BuildRequest)?;
-        self.client.request::<IgnoredAny>(request).await.map(drop)
+        unless(409, self.client.request::<IgnoredAny>(request).await).map(drop)
     }
 
     /// Deletes a pod; one that isn't there is deleted.
     pub(crate) async fn delete(&self, name: &str) -> Result<(), kube::Error> {
         let request = self.request.delete(name, &DeleteParams::default());
         let request = request.map_err(kube::Error::BuildRequest)?;
-        found(self.client.request::<IgnoredAny>(request).await).map(drop)
+        unless(404, self.client.request::<IgnoredAny>(request).await).map(drop)
     }
 }
 
-/// What isn't there is no error.
-fn found<T>(result: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
+/// The answer with this HTTP code is no error, and `None`.
+fn unless<T>(code: u16, result: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
     match result {
         Ok(it) => Ok(Some(it)),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(kube::Error::Api(status)) if status.code == code => Ok(None),
         Err(error) => Err(error),
     }
 }

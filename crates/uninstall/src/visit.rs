@@ -1,4 +1,6 @@
 //! One node: waiting until our pods have gone, running the cleanup there, and reading its end.
+//!
+//! All that has one deadline, that of the whole uninstall. Requests that fail are repeated until then.
 
 use std::time::Duration;
 
@@ -6,13 +8,16 @@ use kube::Client;
 use kube::api::ListParams;
 use mpshare_telemetry::sentence;
 use thiserror::Error;
-use tokio::time::Instant;
 
 use crate::Options;
 use crate::nodes::ConcernedNode;
 use crate::outcome::Outcome;
+use crate::patience::{AskError, Patience};
 use crate::pod::CleanupPod;
 use crate::pods::{Pods, SlimPod};
+
+/// For what follows the visit, whose own time may be over.
+const AFTERWARDS: Duration = Duration::from_secs(10);
 
 /// Why a node wasn't cleaned.
 #[derive(Debug, Error)]
@@ -20,99 +25,119 @@ enum VisitError {
     /// Nobody would run the pod.
     #[error("its kubelet doesn't answer; hint: clean it up when it is back")]
     Down,
+    /// The time was over before the node's turn.
+    #[error("the {} s for all nodes were over before its turn", .0.as_secs())]
+    NotReached(Duration),
     /// The product still runs there.
     #[error("{} still there after {} s; hint: delete what keeps {}", .0.join(", "), .1.as_secs(), if .0.len() == 1 { "it" } else { "them" })]
     FormerPods(Vec<String>, Duration),
     /// The cleanup takes too long, or hasn't begun.
-    #[error("the cleanup hasn't ended within {} s: {state}", .waited.as_secs())]
+    #[error("the cleanup hasn't ended within {} s: {state}", .within.as_secs())]
     TimedOut {
-        /// For how long it was waited.
-        waited: Duration,
+        /// The time for all nodes.
+        within: Duration,
         /// Where it is.
         state: String,
     },
     /// Somebody deleted the pod.
     #[error("the pod of the cleanup was deleted before it had ended")]
     Gone,
-    /// The API refuses.
-    #[error("the API server refuses")]
-    Api(#[from] kube::Error),
+    /// No answer in time.
+    #[error(transparent)]
+    Api(#[from] AskError),
 }
 
 /// Cleans a node, and says what became of it.
-pub(crate) async fn node(client: &Client, options: &Options, node: &ConcernedNode) -> Outcome {
-    match clean(client, options, node).await {
+pub(crate) async fn node(
+    client: &Client,
+    options: &Options,
+    patience: &Patience,
+    node: &ConcernedNode,
+) -> Outcome {
+    let pods = Pods::of(client, &options.pod.namespace);
+    match (Visit { pods, options, patience }).clean(node).await {
         Ok(outcome) => outcome,
         Err(error) => Outcome::Failed(sentence(&error)),
     }
 }
 
-async fn clean(
-    client: &Client,
-    options: &Options,
-    node: &ConcernedNode,
-) -> Result<Outcome, VisitError> {
-    if !node.is_up {
-        return Err(VisitError::Down);
-    }
-    let pods = Pods::of(client, &options.pod.namespace);
-    former_pods_gone(&pods, options, &node.name).await?;
-    let name = CleanupPod::name(&node.name);
-    let deadline = options.wait_for_cleanup + Duration::from_secs(options.pod.wait);
-    // One that an interrupted uninstall has left, or a person's.
-    pods.delete(&name).await?;
-    gone(&pods, &name, options).await?;
-    pods.create(&options.pod.manifest(&node.name)).await?;
-    let outcome = ended(&pods, &name, deadline, options).await;
-    pods.delete(&name).await?;
-    outcome
+/// One node's visit.
+struct Visit<'a> {
+    pods: Pods,
+    options: &'a Options,
+    patience: &'a Patience,
 }
 
-async fn former_pods_gone(pods: &Pods, options: &Options, node: &str) -> Result<(), VisitError> {
-    let deadline = Instant::now() + options.wait_for_former_pods;
-    let ours =
-        ListParams::default().labels(&options.former_pods).fields(&format!("spec.nodeName={node}"));
-    loop {
-        let left = pods.names(&ours).await?;
-        if left.is_empty() {
-            return Ok(());
+impl Visit<'_> {
+    async fn clean(&self, node: &ConcernedNode) -> Result<Outcome, VisitError> {
+        if !node.is_up {
+            return Err(VisitError::Down);
         }
-        if Instant::now() >= deadline {
-            let names = left.iter().map(|name| format!("`{name}`")).collect();
-            return Err(VisitError::FormerPods(names, options.wait_for_former_pods));
+        if self.patience.is_over() {
+            return Err(VisitError::NotReached(self.options.time()));
         }
-        tokio::time::sleep(options.look_every).await;
+        self.former_pods_gone(&node.name).await?;
+        let name = CleanupPod::name(&node.name);
+        // One that an interrupted uninstall has left, or a person's.
+        self.patience.ask(|| self.pods.delete(&name)).await?;
+        self.gone(&name).await?;
+        let outcome = self.run(&node.name, &name).await;
+        // What the cleanup said stands, also when its pod does.
+        let afterwards = Patience::lasting(AFTERWARDS, self.options.look_every);
+        if let Err(error) = afterwards.ask(|| self.pods.delete(&name)).await {
+            tracing::warn!(pod = name, error = sentence(&error), "the cleanup's pod stays");
+        }
+        outcome
     }
-}
 
-async fn gone(pods: &Pods, name: &str, options: &Options) -> Result<(), VisitError> {
-    let deadline = Instant::now() + options.wait_for_cleanup;
-    while pods.get(name).await?.is_some() {
-        if Instant::now() >= deadline {
-            let state = format!("an earlier pod `{name}` isn't gone");
-            return Err(VisitError::TimedOut { waited: options.wait_for_cleanup, state });
-        }
-        tokio::time::sleep(options.look_every).await;
+    async fn run(&self, node: &str, name: &str) -> Result<Outcome, VisitError> {
+        let manifest = self.options.pod.manifest(node);
+        self.patience.ask(|| self.pods.create(&manifest)).await?;
+        self.ended(name).await
     }
-    Ok(())
-}
 
-async fn ended(
-    pods: &Pods,
-    name: &str,
-    waited: Duration,
-    options: &Options,
-) -> Result<Outcome, VisitError> {
-    let deadline = Instant::now() + waited;
-    loop {
-        let pod = pods.get(name).await?.ok_or(VisitError::Gone)?;
-        if let Some(outcome) = outcome(&pod) {
-            return Ok(outcome);
+    async fn former_pods_gone(&self, node: &str) -> Result<(), VisitError> {
+        let ours = ListParams::default()
+            .labels(&self.options.former_pods)
+            .fields(&format!("spec.nodeName={node}"));
+        loop {
+            let left = self.patience.ask(|| self.pods.names(&ours)).await?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            if self.patience.is_over() {
+                let names = left.iter().map(|name| format!("`{name}`")).collect();
+                return Err(VisitError::FormerPods(names, self.options.time()));
+            }
+            self.patience.pause().await;
         }
-        if Instant::now() >= deadline {
-            return Err(VisitError::TimedOut { waited, state: state(&pod) });
+    }
+
+    async fn gone(&self, name: &str) -> Result<(), VisitError> {
+        while self.patience.ask(|| self.pods.get(name)).await?.is_some() {
+            if self.patience.is_over() {
+                return Err(self.timed_out(format!("an earlier pod `{name}` isn't gone")));
+            }
+            self.patience.pause().await;
         }
-        tokio::time::sleep(options.look_every).await;
+        Ok(())
+    }
+
+    async fn ended(&self, name: &str) -> Result<Outcome, VisitError> {
+        loop {
+            let pod = self.patience.ask(|| self.pods.get(name)).await?.ok_or(VisitError::Gone)?;
+            if let Some(outcome) = outcome(&pod) {
+                return Ok(outcome);
+            }
+            if self.patience.is_over() {
+                return Err(self.timed_out(state(&pod)));
+            }
+            self.patience.pause().await;
+        }
+    }
+
+    fn timed_out(&self, state: String) -> VisitError {
+        VisitError::TimedOut { within: self.options.time(), state }
     }
 }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpshare_testkit::fakekube::{ChangeKind, FakeKube};
+use mpshare_testkit::fakekube::{ChangeKind, Effect, FakeKube, Matching, Times};
 use mpshare_uninstall::{CleanupPod, NodeOutcome, Options, Outcome, run};
 use serde_json::{Value, json};
 
@@ -22,9 +22,9 @@ fn options() -> Options {
         },
         former_pods: "qcloud-app in (nvidia-mps-control-daemon,nvidia-device-plugin-daemonset)"
             .to_owned(),
-        wait_for_former_pods: Duration::from_secs(20),
-        wait_for_cleanup: Duration::from_secs(20),
+        within: Duration::from_secs(20),
         look_every: Duration::from_millis(5),
+        job: None,
     }
 }
 
@@ -165,6 +165,71 @@ async fn clients_that_live_on_are_told_with_the_way_to_finish_and_the_other_node
     );
     let message = condition["message"].as_str().unwrap();
     assert!(message.contains("clients of its MPS daemons live on: `GPU-ab`"), "{message}");
+    let commands: Vec<&str> =
+        text.lines().map(str::trim).filter(|line| line.contains("kubectl ")).collect();
+    assert_eq!(commands.len(), 3, "{text}");
+    for command in commands {
+        assert!(message.contains(command), "no {command} in {message}");
+    }
+}
+
+/// The server's answers to requests on pods, and what becomes of the only node.
+async fn with_fault(matching: Matching, effect: Effect) -> Outcome {
+    let kube = cluster(&["n1"]).await;
+    play_kubelets(&kube, |_| terminated(0, "done"));
+    kube.faults().inject(Times::Next(1), matching.resource("pods"), effect);
+    // Without the client's own patience, which covers few codes.
+    let client = kube.client_without_retries().unwrap();
+    let mut outcomes = run(&client, &options(), &mut Vec::new()).await.unwrap();
+    outcomes.remove(0).outcome
+}
+
+#[tokio::test]
+async fn one_failed_request_of_any_kind_ends_no_visit() {
+    for verb in ["list", "get", "create", "delete"] {
+        for effect in [Effect::Fail(500), Effect::LoseReply(500), Effect::Fail(503)] {
+            let outcome = with_fault(Matching::any().verb(verb), effect).await;
+            assert_eq!(outcome, Outcome::Clean("done".to_owned()), "{verb} {effect:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_for_good_is_told_at_once() {
+    let outcome = with_fault(Matching::any().verb("create"), Effect::Fail(403)).await;
+    assert!(matches!(&outcome, Outcome::Failed(why) if why.contains("refuses")), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn what_a_cleanup_said_stands_when_its_pod_cannot_be_deleted() {
+    let kube = cluster(&["n1"]).await;
+    play_kubelets(&kube, |_| terminated(0, "done"));
+    let pods = || Matching::any().resource("pods").verb("delete");
+    // The first request is for the pod of an earlier uninstall.
+    kube.faults().inject(Times::Next(1), pods(), Effect::Fail(404));
+    kube.faults().inject(Times::Always, pods(), Effect::Fail(403));
+    let (outcomes, _) = uninstall(&kube, &options()).await;
+    assert_eq!(outcomes[0].outcome, Outcome::Clean("done".to_owned()));
+}
+
+#[tokio::test]
+async fn the_job_goes_soon_when_all_nodes_are_clean_and_stays_when_one_is_not() {
+    let clean: fn(&str) -> Value = |_| terminated(0, "");
+    let clients_live: fn(&str) -> Value = |node| terminated(if node == "n1" { 3 } else { 0 }, "");
+    for (end, ttl) in [(clean, 10), (clients_live, 86_400)] {
+        let kube = cluster(&["n1", "n2"]).await;
+        let job = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "mpshare-uninstall", "namespace": NAMESPACE},
+            "spec": {"ttlSecondsAfterFinished": 86_400},
+        });
+        kube.create(job).await.unwrap();
+        play_kubelets(&kube, end);
+        let options = Options { job: Some("mpshare-uninstall".to_owned()), ..options() };
+        uninstall(&kube, &options).await;
+        let job = kube.get("jobs", NAMESPACE, "mpshare-uninstall").unwrap();
+        assert_eq!(job["spec"]["ttlSecondsAfterFinished"], ttl);
+    }
 }
 
 #[tokio::test]
@@ -177,7 +242,7 @@ async fn a_node_is_cleaned_only_once_our_pods_have_left_it() {
         "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "mpshare:1"}]},
     });
     kube.create(supervisor).await.unwrap();
-    let impatient = Options { wait_for_former_pods: Duration::from_millis(20), ..options() };
+    let impatient = Options { within: Duration::from_millis(20), ..options() };
     let (outcomes, text) = uninstall(&kube, &impatient).await;
     assert!(matches!(outcomes[0].outcome, Outcome::Failed(_)));
     assert!(text.contains("`supervisor` still there after"), "{text}");
@@ -221,7 +286,7 @@ async fn a_cleanup_that_does_not_start_and_a_node_that_is_down_are_told_in_time(
             "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}},
         }]})
     });
-    let impatient = Options { wait_for_cleanup: Duration::from_millis(50), ..options() };
+    let impatient = Options { within: Duration::from_millis(50), ..options() };
     let (outcomes, text) = uninstall(&kube, &impatient).await;
     assert!(outcomes.iter().all(|node| matches!(node.outcome, Outcome::Failed(_))));
     assert!(text.contains("ErrImagePull: no such image"), "{text}");

@@ -3,6 +3,11 @@
 //! inotify makes it quick; a look at fixed intervals makes it certain. The look is needed: the
 //! kernel says nothing of a removed directory as long as any process has a file beneath it open,
 //! as an MPS daemon has its logs (`dentry_unlink_inode` in Linux's `fs/dcache.c`).
+//!
+//! [`sole`] is what the roles share besides: one of each at a time.
+
+mod removed;
+pub mod sole;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -15,6 +20,7 @@ use inotify::{EventMask, EventStream, Inotify};
 use mpshare_telemetry::Failures;
 
 pub use inotify::WatchMask;
+pub use removed::Removed;
 
 /// Room for a burst of events; longer ones come in the next read.
 const BUFFER_BYTES: usize = 4096;
@@ -84,26 +90,29 @@ struct Opened {
 
 impl Watch {
     /// Waits until something may have changed: at once when it is called first, after each change,
-    /// and at fixed intervals. Names the file; `None` where it may be any of them. Has to be called
-    /// inside a tokio runtime.
-    pub async fn next(&mut self) -> Option<OsString> {
+    /// and at fixed intervals. Names the file; `None` where it may be any of them. The error is the
+    /// end: a role that is left with a removed directory can only be started again. Has to be
+    /// called inside a tokio runtime.
+    pub async fn next(&mut self) -> Result<Option<OsString>, Removed> {
         loop {
+            Removed::look(&self.directory.path)?;
             let Some(opened) = &mut self.opened else {
                 self.open().await;
-                return None;
+                return Ok(None);
             };
             tokio::select! {
                 event = opened.events.next() => match event {
                     Some(Ok(event)) if !is_end(event.mask) => {
                         if event.name.as_deref().is_none_or(self.directory.is_of_interest) {
-                            return event.name;
+                            return Ok(event.name);
                         }
                     }
                     _ => self.lost(),
                 },
                 () = tokio::time::sleep(self.directory.recheck) => {
+                    Removed::look(&self.directory.path)?;
                     if identity(&self.directory.path).ok() == Some(opened.identity) {
-                        return None;
+                        return Ok(None);
                     }
                     self.lost();
                 }

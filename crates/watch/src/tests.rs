@@ -1,4 +1,5 @@
 use super::*;
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -28,7 +29,7 @@ impl Counter {
         let told = Arc::clone(&changes);
         let task = tokio::spawn(async move {
             loop {
-                watch.next().await;
+                watch.next().await.unwrap();
                 told.fetch_add(1, Ordering::Relaxed);
             }
         });
@@ -105,7 +106,7 @@ async fn a_renamed_file_and_a_replaced_directory_are_noticed() {
     let dir = scratch.path().join("d");
     std::fs::create_dir(&dir).unwrap();
     let mut watch = directory(&dir, IfMissing::Wait, Duration::from_mins(10)).watch();
-    let mut next = async || tokio::time::timeout(DEADLINE, watch.next()).await.unwrap();
+    let mut next = async || tokio::time::timeout(DEADLINE, watch.next()).await.unwrap().unwrap();
     assert_eq!(next().await, None, "at first");
     std::fs::write(dir.join("other"), "").unwrap();
     std::fs::write(dir.join("next"), "").unwrap();
@@ -126,17 +127,39 @@ async fn a_directory_that_is_removed_while_a_file_beneath_it_is_open_is_missed()
     std::fs::create_dir_all(dir.join("gpu")).unwrap();
     let _log = std::fs::File::create(dir.join("gpu/log")).unwrap();
     let mut watch = directory(&dir, IfMissing::Wait, Duration::from_millis(20)).watch();
-    watch.next().await;
+    watch.next().await.unwrap();
     std::fs::remove_dir_all(&dir).unwrap();
     std::fs::create_dir(&dir).unwrap();
     let told = async {
-        while watch.next().await.is_none() {
+        while watch.next().await.unwrap().is_none() {
             // Only a watch of the new directory tells of it.
             std::fs::write(dir.join("next"), "").unwrap();
             std::fs::rename(dir.join("next"), dir.join("a")).unwrap();
         }
     };
     tokio::time::timeout(DEADLINE, told).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_removed_directory_that_stays_in_sight_is_the_end() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("d");
+    std::fs::create_dir(&dir).unwrap();
+    let open = std::fs::File::open(&dir).unwrap();
+    // Leads to the open directory, as a container's mount does.
+    let path = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+    let mut watch = directory(&path, IfMissing::Create, Duration::from_millis(20)).watch();
+    assert_eq!(watch.next().await, Ok(None));
+    std::fs::remove_dir(&dir).unwrap();
+    let removed = async {
+        loop {
+            if let Err(removed) = watch.next().await {
+                return removed;
+            }
+        }
+    };
+    let removed = tokio::time::timeout(DEADLINE, removed).await.unwrap();
+    assert_eq!(removed.path, path);
 }
 
 #[test]

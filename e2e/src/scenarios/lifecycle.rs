@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use mpshare_sim_state::{ComputeMode, ProcessKind};
 
 use super::{ONE_CARD, RELEASE, TWO_CARDS, await_units, choose, rolled_out};
@@ -83,14 +83,44 @@ pub(super) fn uninstall_with_clients(cluster: &mut Cluster) -> Result<()> {
         state.processes.iter().any(|process| process.kind == ProcessKind::MpsServer),
         "the client's server has ended"
     );
-    let reason = "jsonpath={.status.conditions[?(@.type==\"MPSShareReady\")].reason}";
-    let told = cluster.kubectl(&["get", "node", ONE_CARD, "-o", reason])?;
-    ensure!(told == "Uninstalled", "the node's condition says `{told}`");
+    let log = cluster.shell("kubectl logs -n kube-system job/mpshare-uninstall")?;
+    ensure!(log.contains(&format!("node `{ONE_CARD}`: clients live on")), "the job says {log}");
+    let finish = what_finishes(cluster)?;
+    let said = cluster.shell(&finish.run)?;
+    ensure!(said.contains("1 client lives on"), "the cleanup says {said}");
     pods::delete_all(cluster)?;
     let said = clean_up(cluster, ONE_CARD)?;
     println!("    cleanup: {}", said.trim().replace('\n', "\n             "));
     ensure_clean(cluster.node(ONE_CARD)?)?;
+    // The same commands as often as somebody likes.
+    let said = cluster.shell(&finish.run)?;
+    ensure!(said.contains("nothing of mpshare is left"), "the cleanup says {said}");
+    cluster.shell(&finish.forget)?;
+    let told = condition(cluster, "reason")?;
+    ensure!(told.is_empty(), "the node's condition still says `{told}`");
     install_again(cluster)
+}
+
+/// The commands that a node's condition gives.
+struct Finish {
+    run: String,
+    forget: String,
+}
+
+fn what_finishes(cluster: &mut Cluster) -> Result<Finish> {
+    let reason = condition(cluster, "reason")?;
+    ensure!(reason == "Uninstalled", "the node's condition says `{reason}`");
+    let message = condition(cluster, "message")?;
+    let commands = message.split_once("to finish, when that has changed: ");
+    let commands = commands.and_then(|(_, it)| it.split_once("; when it is clean: "));
+    let (run, forget) = commands.with_context(|| format!("no command in `{message}`"))?;
+    Ok(Finish { run: run.to_owned(), forget: forget.to_owned() })
+}
+
+/// A field of the condition of the node with clients.
+fn condition(cluster: &mut Cluster, field: &str) -> Result<String> {
+    let path = format!("jsonpath={{.status.conditions[?(@.type==\"MPSShareReady\")].{field}}}");
+    cluster.kubectl(&["get", "node", ONE_CARD, "-o", &path])
 }
 
 /// Without clients nothing is left.
@@ -100,10 +130,14 @@ pub(super) fn uninstall(cluster: &mut Cluster) -> Result<()> {
     for node in &cluster.nodes {
         ensure_clean(node)?;
     }
-    let ours = cluster.shell(
-        "kubectl get all,cm,sa,role,rolebinding,clusterrole,clusterrolebinding -A -o name | grep -i -E 'mpshare|nvidia' || true",
-    )?;
-    ensure!(ours.is_empty(), "objects stay: {ours}");
+    // The job stays a moment, so that Helm sees its end.
+    eventually("nothing of ours is left", Duration::from_mins(1), || {
+        let ours = cluster.shell(
+            "kubectl get all,cm,sa,role,rolebinding,clusterrole,clusterrolebinding -A -o name | grep -i -E 'mpshare|nvidia' || true",
+        )?;
+        ensure!(ours.is_empty(), "objects stay: {ours}");
+        Ok(true)
+    })?;
     install_again(cluster)
 }
 

@@ -212,15 +212,31 @@ fn what_an_uninstall_needs_is_not_there_before_and_goes_by_itself() {
     let all = chart.render_with_hooks(&[]).unwrap();
     let hooks: Vec<&Value> =
         all.objects.iter().filter(|object| !installed.objects.contains(object)).collect();
-    assert!(hooks.iter().any(|object| object["kind"] == "Job"));
-    for object in hooks {
+    for object in &hooks {
         let annotations = &object["metadata"]["annotations"];
         assert_eq!(annotations["helm.sh/hook"], "post-delete", "{object}");
-        assert!(text(&annotations["helm.sh/hook-delete-policy"]).contains("hook-succeeded"));
+        let policy = text(&annotations["helm.sh/hook-delete-policy"]);
+        assert!(policy.contains("before-hook-creation"), "{object}");
+        // The job's log is there for people; Kubernetes deletes it.
+        let is_job = object["kind"] == "Job";
+        assert_eq!(policy.contains("hook-succeeded"), !is_job, "{object}");
+        assert_eq!(object["spec"]["ttlSecondsAfterFinished"].is_u64(), is_job, "{object}");
         assert!(!object["rules"].to_string().contains('*'), "{object}");
     }
+    assert!(hooks.iter().any(|object| object["kind"] == "Job"));
     let off = chart.render_with_hooks(&["--set", "uninstall.cleanup=false"]).unwrap();
     assert_eq!(off.objects.len(), installed.objects.len());
+}
+
+#[test]
+fn an_uninstall_has_as_few_privileges_as_what_was_installed() {
+    let Some(chart) = chart() else { return };
+    for (enabled, is_unprivileged) in [("true", false), ("false", true)] {
+        let value = format!("mps.enabled={enabled}");
+        let rendering = chart.render_with_hooks(&["--set", &value]).unwrap();
+        let args = rendering.find("Job", "mpshare-uninstall").unwrap()["spec"].to_string();
+        assert_eq!(args.contains("\"--unprivileged\""), is_unprivileged, "{args}");
+    }
 }
 
 #[test]

@@ -215,6 +215,24 @@ fn health_checks_that_nvidias_plugin_was_told_of_reach_the_supervisor() {
     }
 }
 
+#[test]
+fn an_empty_list_of_fallbacks_is_none_wherever_it_matters() {
+    let Some(chart) = chart() else { return };
+    let none = ["--set-json", "config.fallbackStrategies=[]", "--set"];
+    let default = ["--set", "config.fallbackStrategies=null", "--set"];
+    let render = |list: [&str; 3], value: &str| chart.render(&[&list[..], &[value]].concat());
+    for (list, told) in
+        [(none, "--fallback-strategies="), (default, "--fallback-strategies=named,single")]
+    {
+        let rendering = render(list, "config.name=mine").unwrap();
+        let args = &rendering.container("config-manager-sidecar").unwrap()["args"];
+        assert!(args.as_array().unwrap().contains(&told.into()), "{args}");
+    }
+    let refused = render(none, "config.map.a=x").unwrap_err().to_string();
+    assert!(refused.contains("config.default"), "{refused}");
+    render(default, "config.map.a=x").unwrap();
+}
+
 #[track_caller]
 fn refuses(chart: &Chart, values: &[&str], words: &[&str]) {
     let sentence = refusal(chart, values);

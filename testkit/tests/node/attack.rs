@@ -17,6 +17,7 @@ mod daemon;
 mod damage;
 mod disk;
 mod kubelet;
+mod removed;
 mod tenant;
 
 /// Sends a signal to one process that a test started, or that the node did.

@@ -114,13 +114,13 @@ async fn whatever_order_the_processes_start_in_the_node_comes_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_supervisors_and_two_plugins_do_not_fight() {
+async fn two_of_each_role_do_not_fight() {
     let mut node = running(Setup::two_cards(), 2).await;
     let pod = hold(&node, client("a", 1, "1Gi")).await;
     let pids = pod.status().pids();
-    let first = [Role::Supervisor, Role::DevicePlugin].map(|role| node.role_pid(role).unwrap());
+    let first = Role::ALL.map(|role| node.role_pid(role).unwrap());
     let mut seconds = Vec::new();
-    for role in [Role::Supervisor, Role::DevicePlugin] {
+    for role in Role::ALL {
         seconds.push(node.start_second(role).unwrap());
     }
     label(&node, 4).await;
@@ -131,6 +131,6 @@ async fn two_supervisors_and_two_plugins_do_not_fight() {
         second.kill().unwrap();
         second.wait().unwrap();
     }
-    let still = [Role::Supervisor, Role::DevicePlugin].map(|role| node.role_pid(role).unwrap());
+    let still = Role::ALL.map(|role| node.role_pid(role).unwrap());
     assert_eq!((first, node.ended_roles()), (still, Vec::new()));
 }

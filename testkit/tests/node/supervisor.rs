@@ -163,12 +163,14 @@ async fn a_foreign_daemon_in_the_directory_is_named_and_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_starts_with_other_limits_than_were_set_puts_its_card_into_fault() {
+async fn a_server_that_starts_with_other_limits_puts_its_card_into_fault_until_it_has_the_right_ones()
+ {
     let node = supervised(Setup::two_cards(), 2).await;
     let daemon = ready(&node, 0).await.daemon.unwrap();
     // The daemon shows both as `7G`; only the server's log tells them apart.
     let pipe = &daemon.pipe_directory;
     control(&node, pipe, "set_default_device_pinned_mem_limit 0 7200M\n");
+    control(&node, pipe, "set_default_active_thread_percentage 90\n");
     let server = Pid::from_raw(daemon.server.unwrap()).unwrap();
     kill_process(server, Signal::KILL).unwrap();
     let is_told = |card: &mpshare_api::GpuStatus| {
@@ -178,6 +180,9 @@ async fn a_server_that_starts_with_other_limits_than_were_set_puts_its_card_into
     assert_eq!(status.state, GpuState::Fault);
     let said = status.reason.unwrap().message;
     assert!(said.contains("8053063680 bytes") && said.contains("7549747200 bytes"), "{said}");
+    // Nobody is its client, so nothing has to end first.
+    ready(&node, 0).await;
+    assert_eq!(control(&node, pipe, "get_default_active_thread_percentage\n"), "50.0\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 use super::NodeReport;
 use crate::condition::Condition;
 use crate::inventory::Annotations;
+use crate::published::Published;
 
 /// Reads and patches one Node's condition and annotations.
 pub(super) struct NodeStatusClient {
@@ -29,20 +30,6 @@ struct Known {
     uid: String,
     condition: Option<Published>,
     annotations: Annotations,
-}
-
-/// The condition's fields on the wire.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Published {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    message: String,
-    last_transition_time: Option<String>,
 }
 
 /// The few fields of a Node that are read; the whole object has many kilobytes.
@@ -72,15 +59,16 @@ impl NodeStatusClient {
         Self { client, node, known: None }
     }
 
+    /// Asks the API again before anything is written next: somebody else may have changed it.
+    pub(super) fn forget(&mut self) {
+        self.known = None;
+    }
+
     /// Makes condition and annotations as wanted.
     pub(super) async fn publish(&mut self, wanted: &NodeReport) -> Result<(), kube::Error> {
-        if self.known.as_ref().is_some_and(|known| known.annotations != wanted.seen) {
-            // Somebody else's edit, or our own one of which the watch hasn't told yet.
-            self.known = None;
-        }
         let known = self.known_of(&wanted.uid).await?;
         let mut patch = Map::new();
-        if !says(known.condition.as_ref(), &wanted.condition) {
+        if !known.condition.as_ref().is_some_and(|known| known.says(&wanted.condition)) {
             let status = status_with(&wanted.condition, known.condition.as_ref());
             patch.insert("status".to_owned(), status);
         }
@@ -121,21 +109,12 @@ impl NodeStatusClient {
 
 impl Known {
     fn of(node: SlimNode) -> Self {
-        let mut conditions = node.status.conditions.into_iter();
         Self {
             uid: node.metadata.uid,
-            condition: conditions.find(|condition| condition.kind == CONDITION),
+            condition: Published::among(node.status.conditions),
             annotations: Annotations::among(&node.metadata.annotations),
         }
     }
-}
-
-fn says(current: Option<&Published>, condition: &Condition) -> bool {
-    current.is_some_and(|current| {
-        current.status == condition.state.as_str()
-            && current.reason == condition.reason
-            && current.message == condition.message
-    })
 }
 
 /// A status with the condition alone: a strategic merge patch by `type` leaves the kubelet's

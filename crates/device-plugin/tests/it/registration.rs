@@ -1,5 +1,7 @@
 //! Coming to the kubelet, and coming back.
 
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
 use mpshare_api::{PluginStatus, read_document};
@@ -80,6 +82,44 @@ async fn a_kubelet_that_stays_away_for_a_while_is_found_again() {
 }
 
 #[tokio::test]
+async fn a_kubelet_that_does_not_answer_is_tried_at_growing_pauses() {
+    let (node, _plugin) = Node::ready(2, 4).await;
+    node.kubelet.stop().await;
+    let socket = node.options.plugins_dir.join("kubelet.sock");
+    std::fs::remove_file(&socket).unwrap();
+    let mute = UnixListener::bind(&socket).unwrap();
+    mute.set_nonblocking(true).unwrap();
+    let mut attempts = 0;
+    let second = Duration::from_secs(1);
+    stays("no kubelet", second, || {
+        while mute.accept().is_ok() {
+            attempts += 1;
+        }
+        node.kubelet.allocatable(GPU) == 0
+    })
+    .await;
+    // 10, 20, 40, ... 640 ms, each shortened to the half at most.
+    assert!((2..=10).contains(&attempts), "{attempts} attempts within {second:?}");
+}
+
+#[tokio::test]
+async fn kubelets_that_die_one_after_another_are_nobody_elses_doing() {
+    let (node, _plugin) = Node::ready(2, 4).await;
+    let ours = node.options.plugins_dir.join("mpshare-nvidia.com_gpu.sock");
+    let identity = || std::fs::metadata(&ours).ok().map(|meta| (meta.ino(), meta.ctime_nsec()));
+    for _ in 0..4 {
+        let before = identity();
+        node.kubelet.stop().await;
+        wait_until("the plugin notices", || identity() != before).await;
+        node.kubelet.resume().await.unwrap();
+        node.allocatable(4).await;
+    }
+    let told = || read_document::<PluginStatus>(&node.root.plugin_status()).unwrap();
+    let problems = move || told().is_some_and(|status| !status.reasons.is_empty());
+    stays("no rival is told", Duration::from_millis(200), || !problems()).await;
+}
+
+#[tokio::test]
 async fn a_socket_that_somebody_deleted_is_made_again() {
     let (node, _plugin) = Node::ready(2, 4).await;
     let socket = node.options.plugins_dir.join("mpshare-nvidia.com_gpu.sock");
@@ -135,7 +175,7 @@ async fn without_a_report_on_every_card_it_registers_after_a_while_with_what_the
 async fn while_nvidias_plugin_answers_for_the_resource_ours_waits_and_says_so() {
     let node = Node::sharing(2).await;
     let socket = node.options.plugins_dir.join("nvidia-gpu.sock");
-    let rival = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let rival = UnixListener::bind(&socket).unwrap();
     let plugin = node.start();
     wait_until("reason", || node.root.plugin_status().exists()).await;
     let status: PluginStatus = read_document(&node.root.plugin_status()).unwrap().unwrap();
@@ -153,7 +193,7 @@ async fn while_nvidias_plugin_answers_for_the_resource_ours_waits_and_says_so() 
 async fn a_plugin_that_comes_later_is_told_and_when_it_is_gone_ours_registers_anew() {
     let (node, plugin) = Node::ready(2, 4).await;
     let socket = node.options.plugins_dir.join("nvidia-gpu.sock");
-    let rival = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let rival = UnixListener::bind(&socket).unwrap();
     wait_until("reason", || node.root.plugin_status().exists()).await;
     assert_eq!(node.units(GPU), (4, 4), "its end would help nobody");
     drop(rival);

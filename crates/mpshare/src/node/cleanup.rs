@@ -1,7 +1,8 @@
 //! `mpshare node cleanup`: takes mpshare off a node.
 
 use std::ffi::OsStr;
-use std::io::{self, Write};
+use std::fmt;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -60,12 +61,11 @@ fn clean(args: &Args) -> Result<ExitCode> {
     };
     let report = clean_up(&options, &args.driver.ports())?;
     let names = |uid: &str| pod_name(&args.pod_logs(), uid);
-    let mut text = Vec::new();
+    let mut text = String::new();
     write(&mut text, &report, names)?;
-    io::stdout().lock().write_all(&text)?;
+    io::stdout().lock().write_all(text.as_bytes())?;
     if let Some(path) = &args.termination_log {
-        let end = text.len().min(TERMINATION_LOG_LIMIT);
-        std::fs::write(path, text.get(..end).unwrap_or(&text))
+        std::fs::write(path, beginning(&text))
             .with_context(|| format!("termination log `{}`", path.display()))?;
     }
     if let Some(namespace) = args.driver.launch.host_mount_namespace()
@@ -95,12 +95,17 @@ impl Args {
     }
 }
 
+/// What a termination log takes of a text, in whole characters: the kubelet puts it into JSON.
+fn beginning(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(TERMINATION_LOG_LIMIT)).unwrap_or(text)
+}
+
 /// One line per card, and what else is to be said.
 fn write(
-    out: &mut impl Write,
+    out: &mut impl fmt::Write,
     report: &Report,
     pod_name: impl Fn(&str) -> Option<String>,
-) -> io::Result<()> {
+) -> fmt::Result {
     for card in &report.cards {
         let mut card = card.clone();
         if let End::ClientsLive { clients, .. } = &mut card.end {
@@ -147,6 +152,13 @@ fn remove_cgroups(namespace: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_termination_log_ends_with_a_whole_character() {
+        let text = format!("{}\u{e4}", "a".repeat(TERMINATION_LOG_LIMIT - 1));
+        assert_eq!(beginning(&text).len(), TERMINATION_LOG_LIMIT - 1);
+        assert_eq!(beginning("short"), "short");
+    }
 
     #[test]
     fn a_pod_is_named_by_its_directory_of_logs() {

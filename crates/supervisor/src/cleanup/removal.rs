@@ -57,7 +57,7 @@ pub(super) fn remove_root(root: &MpsRoot) -> Result<Vec<PathBuf>, CleanupError> 
         root.compute_modes(),
     ];
     let interrupted = interrupted_writes(root, &documents);
-    let locks = [root.device_plugin_lock(), root.supervisor_lock()];
+    let locks = [root.config_manager_lock(), root.device_plugin_lock(), root.supervisor_lock()];
     for path in documents.into_iter().chain(interrupted).chain(locks) {
         match fs::remove_file(&path) {
             Ok(()) => {}
@@ -106,7 +106,9 @@ mod tests {
     fn our_files_go_and_what_is_not_ours_stays_and_is_named() {
         let root = root("files");
         let file = |name: &str| root.path().join(name);
-        for name in ["status.json", "config.yaml.4711.next", "supervisor.lock"] {
+        for name in
+            ["status.json", "config.yaml.4711.next", "supervisor.lock", "config-manager.lock"]
+        {
             fs::write(file(name), "").unwrap();
         }
         for name in ["notes.txt", "status.json.bak", "config.yaml.x.next"] {

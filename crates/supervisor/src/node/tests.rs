@@ -112,8 +112,8 @@ fn the_cards_of_a_driver_that_has_begun_to_hang_are_reported_absent() {
     write_document(&root.config(), &chosen).unwrap();
     let (events, _received) = mpsc::channel();
     let mut node = Node::new(options, ports(), XidPolicy::default(), events).unwrap();
-    node.take(Event::FilesChanged);
-    node.take(Event::Cards(Ok(one_card())));
+    node.take(Event::FilesChanged).unwrap();
+    node.take(Event::Cards(Ok(one_card()))).unwrap();
     node.assign().unwrap();
     let state = |node: &mut Node| {
         node.miss_the_driver();

@@ -21,6 +21,15 @@ mps-{{ .Values.mps.replicas }}x
 {{- end -}}
 {{- end }}
 
+{{/* The fallbacks, with commas. An empty list is none at all; only what isn't given is the default. */}}
+{{- define "mpshare.fallbackStrategies" -}}
+{{- if kindIs "invalid" .Values.config.fallbackStrategies -}}
+named,single
+{{- else -}}
+{{ join "," .Values.config.fallbackStrategies }}
+{{- end -}}
+{{- end }}
+
 {{/*
 What config-manager is told. The fallbacks `named` and `single` are decided here where config.map is
 given: the presets stand beside it in the ConfigMap, and mustn't make it look as if there was a choice.
@@ -28,7 +37,7 @@ given: the presets stand beside it in the ConfigMap, and mustn't make it look as
 {{- define "mpshare.defaultConfig" -}}
 {{- $named := include "mpshare.namedDefault" . -}}
 {{- $map := .Values.config.map | default dict -}}
-{{- $strategies := .Values.config.fallbackStrategies | default list -}}
+{{- $strategies := include "mpshare.fallbackStrategies" . | splitList "," -}}
 {{- if $named -}}
 {{ $named }}
 {{- else if .Values.config.name -}}

@@ -58,7 +58,7 @@ with another cluster than they asked for.
 {{- if and $default (not (has $default $known)) -}}
 {{- fail (printf "no config is called `%s`, which nodes without a label would get; there are `%s`; hint: add it to config.map" $default (join "`, `" $known)) -}}
 {{- end -}}
-{{- if and (not $default) (not (has "empty" ($v.config.fallbackStrategies | default list))) -}}
+{{- if and (not $default) (not (has "empty" (include "mpshare.fallbackStrategies" . | splitList ","))) -}}
 {{- fail (printf "config.map has %d configs and none of them is the default; hint: set config.default to one of `%s`" (len $v.config.map) (join "`, `" $known)) -}}
 {{- end -}}
 {{- end -}}
