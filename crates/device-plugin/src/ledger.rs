@@ -120,7 +120,8 @@ pub(crate) fn granted(
     clients: &Clients,
     (revision, now): (u64, Instant),
 ) -> Vec<Record> {
-    let taken: BTreeSet<DeviceId> = grant.shares.iter().flat_map(|share| share.ids.clone()).collect();
+    let taken: BTreeSet<DeviceId> =
+        grant.shares.iter().flat_map(|share| share.ids.clone()).collect();
     let stay = records.iter().filter_map(|record| {
         let share = record.share.without(&taken)?;
         Some(Record { share, ..record.clone() })

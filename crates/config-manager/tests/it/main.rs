@@ -13,9 +13,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use harness::{LABEL, NODE, Rig, mount, node, replicas, until};
-use mpshare_api::status::ReasonText;
 use mpshare_api::allocations::AllocationMode;
 use mpshare_api::inventory_annotation::NodeGpus;
+use mpshare_api::status::ReasonText;
 use mpshare_api::{
     AllocationRecord, Allocations, GpuState, GpuStatus, NodeStatus, PluginStatus, write_document,
 };
