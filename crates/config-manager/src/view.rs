@@ -8,7 +8,6 @@ use mpshare_api::{Allocations, ChosenConfig, NodeStatus, PluginStatus};
 use mpshare_core::{LiveShare, Reason, SharedResource};
 
 use crate::choice::{Choice, Defaults, choose};
-use crate::inventory::Annotations;
 use crate::options::Options;
 use crate::published::Sight;
 
@@ -181,7 +180,6 @@ mod tests {
         Fact::Node(Some(NodeFacts {
             uid: "u".to_owned(),
             labels: BTreeMap::from([(CONFIG_LABEL.to_owned(), config.to_owned())]),
-            annotations: Annotations::default(),
             qgpu: None,
             sight: None,
         }))

@@ -78,9 +78,9 @@ fn tenths(part: Memory, whole: Memory) -> u8 {
 
 /// What has to be on one card.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Need {
+pub struct Need<'a> {
     /// The resource.
-    pub resource: ResourceName,
+    pub resource: &'a ResourceName,
     /// How many units.
     pub units: u64,
     /// How many clients at least.
@@ -89,9 +89,9 @@ pub struct Need {
 
 /// What a card has left.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Room {
+pub struct Room<'a> {
     /// The resource of its units.
-    pub resource: ResourceName,
+    pub resource: &'a ResourceName,
     /// The memory of a unit.
     pub unit: Memory,
     /// All its units.
@@ -104,8 +104,8 @@ pub struct Room {
     pub is_open: bool,
 }
 
-impl Room {
-    fn fits(&self, need: &Need) -> bool {
+impl Room<'_> {
+    fn fits(&self, need: &Need<'_>) -> bool {
         self.is_open
             && self.resource == need.resource
             && self.unit.times(need.units) <= self.free
@@ -113,7 +113,7 @@ impl Room {
     }
 
     /// Takes what a need needs away.
-    pub(crate) fn take(&mut self, need: &Need) {
+    pub(crate) fn take(&mut self, need: &Need<'_>) {
         self.free = self.free.saturating_sub(self.unit.times(need.units));
         self.clients_left = self.clients_left.saturating_sub(need.clients);
     }
@@ -123,10 +123,14 @@ impl Room {
 ///
 /// The largest is placed first, each on the card that the policy likes best; only where that
 /// leads nowhere others are tried.
-pub fn place(needs: &[Need], rooms: &[Room], placement: &dyn Placement) -> Option<Vec<usize>> {
+pub fn place(
+    needs: &[Need<'_>],
+    rooms: &[Room<'_>],
+    placement: &dyn Placement,
+) -> Option<Vec<usize>> {
     let mut order: Vec<usize> = (0..needs.len()).collect();
     order.sort_by_key(|&at| std::cmp::Reverse(needs.get(at).map(|need| need.units)));
-    let sorted: Vec<&Need> = order.iter().filter_map(|&at| needs.get(at)).collect();
+    let sorted: Vec<&Need<'_>> = order.iter().filter_map(|&at| needs.get(at)).collect();
     let mut search = Search { placement, tries: 0, chosen: Vec::new() };
     if !search.place(&sorted, rooms) {
         return None;
@@ -137,7 +141,7 @@ pub fn place(needs: &[Need], rooms: &[Room], placement: &dyn Placement) -> Optio
 }
 
 /// The score of a node, 0 to 10, with these rooms left.
-pub fn score(rooms: &[Room], placement: &dyn Placement) -> u8 {
+pub fn score(rooms: &[Room<'_>], placement: &dyn Placement) -> u8 {
     let capacity: Memory = rooms.iter().map(|room| room.capacity).sum();
     let free: Memory = rooms.iter().map(|room| room.free).sum();
     placement.score(capacity.saturating_sub(free), capacity)
@@ -150,7 +154,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn place(&mut self, needs: &[&Need], rooms: &[Room]) -> bool {
+    fn place(&mut self, needs: &[&Need<'_>], rooms: &[Room<'_>]) -> bool {
         let Some((need, others)) = needs.split_first() else { return true };
         let fitting = rooms.iter().enumerate().filter(|(_, room)| room.fits(need));
         let mut ranked: Vec<(u64, usize)> =
@@ -161,11 +165,14 @@ impl Search<'_> {
             if self.tries > MOST_TRIES {
                 return false;
             }
+            self.chosen.push(at);
+            if others.is_empty() {
+                return true;
+            }
             let mut left = rooms.to_vec();
             if let Some(room) = left.get_mut(at) {
                 room.take(need);
             }
-            self.chosen.push(at);
             if self.place(others, &left) {
                 return true;
             }

@@ -69,10 +69,15 @@ fn failure(error: &anyhow::Error) -> ExitCode {
         // The reader of a pipe has seen enough.
         return ExitCode::SUCCESS;
     }
-    say(&format!("error: {error:#}"));
-    match error.downcast_ref() {
-        Some(InspectError::Cluster(ClusterError::NoSuchNode(_))) => ExitCode::from(3),
-        Some(_) | None => ExitCode::FAILURE,
+    let Some(InspectError::Cluster(cluster)) = error.downcast_ref() else {
+        say(&format!("error: {error:#}"));
+        return ExitCode::FAILURE;
+    };
+    // Its sentence has the causes in it, before the hint.
+    say(&format!("error: {cluster}"));
+    match cluster {
+        ClusterError::NoSuchNode(_) => ExitCode::from(3),
+        _ => ExitCode::FAILURE,
     }
 }
 

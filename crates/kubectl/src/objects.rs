@@ -1,5 +1,6 @@
-//! Nodes and pods by the few of their fields that matter here, a page at a time: a whole pod has
-//! many kilobytes, and a cluster has tens of thousands.
+//! Nodes and pods by the few of their fields that matter here (those of pods are
+//! [`mpshare_api::pod`]), a page at a time: a whole pod has many kilobytes, and a cluster has tens
+//! of thousands.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +8,7 @@ use k8s_openapi::api::core::v1::{Node as ApiNode, Pod as ApiPod};
 use kube::api::{GetParams, ListParams, Request};
 use kube::{Client, Resource as _};
 use mpshare_api::names::MEMORY_RESOURCE;
+use mpshare_api::pod::Pod;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -30,7 +32,6 @@ pub(crate) struct Node {
 #[serde(default)]
 pub(crate) struct Metadata {
     pub(crate) name: String,
-    pub(crate) namespace: String,
     pub(crate) annotations: Option<BTreeMap<String, String>>,
 }
 
@@ -63,47 +64,6 @@ pub(crate) struct Condition {
     pub(crate) message: Option<String>,
 }
 
-/// A pod.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Pod {
-    pub(crate) metadata: Metadata,
-    pub(crate) spec: PodSpec,
-    pub(crate) status: PodStatus,
-}
-
-/// What a pod asks for.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct PodSpec {
-    pub(crate) node_name: Option<String>,
-    pub(crate) containers: Option<Vec<Container>>,
-    pub(crate) init_containers: Option<Vec<Container>>,
-}
-
-/// A container of either kind.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct Container {
-    pub(crate) name: String,
-    pub(crate) resources: Option<Resources>,
-    pub(crate) restart_policy: Option<String>,
-}
-
-/// What a container asks for.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Resources {
-    pub(crate) limits: Option<BTreeMap<String, Value>>,
-}
-
-/// Where a pod is.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct PodStatus {
-    pub(crate) phase: Option<String>,
-}
-
 impl Metadata {
     /// An annotation's text.
     pub(crate) fn annotation(&self, name: &str) -> Option<&str> {
@@ -111,15 +71,9 @@ impl Metadata {
     }
 }
 
-impl Pod {
-    /// Whether any container names the resource: all other pods are of no interest.
-    fn is_of_interest(&self) -> bool {
-        let lists = [&self.spec.containers, &self.spec.init_containers];
-        let limits = lists.into_iter().flatten().flatten();
-        let mut limits =
-            limits.filter_map(|container| container.resources.as_ref()?.limits.as_ref());
-        limits.any(|limits| limits.contains_key(MEMORY_RESOURCE))
-    }
+/// Whether a pod asks for GPU memory: all others are of no interest.
+fn asks_for_memory(pod: &Pod) -> bool {
+    pod.demand().wishes().iter().any(|wish| wish.resource.as_str() == MEMORY_RESOURCE)
 }
 
 #[derive(Deserialize)]
@@ -157,7 +111,7 @@ pub(crate) async fn pods(client: &Client, node: Option<&str>) -> Result<Vec<Pod>
     let place = node.map_or("spec.nodeName!=".to_owned(), |name| format!("spec.nodeName={name}"));
     let fields = format!("{place},status.phase!=Succeeded,status.phase!=Failed");
     let url = ApiPod::url_path(&(), None);
-    list(client, &url, ListParams::default().fields(&fields), Pod::is_of_interest).await
+    list(client, &url, ListParams::default().fields(&fields), asks_for_memory).await
 }
 
 async fn list<T: DeserializeOwned>(

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use mpshare_api::names::{ALLOCATION, MEMORY_RESOURCE, V1_INDEX, V2_ALLOCATION};
+use mpshare_api::pod::Pod;
+use mpshare_core::ledger::{Demand, Stage, Wish};
 
 use crate::annotations::{self, Allocation};
-use crate::objects::{Container, Pod};
-use crate::quantity::units;
 use crate::report::Card;
 
 /// Where a pod's units are.
@@ -27,71 +27,49 @@ pub(crate) enum Place {
     },
 }
 
-/// When a container holds its units.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Until the containers after it start.
-    Init,
-    /// To the pod's end.
-    Lasting,
-}
-
-/// A container that asks for units.
-struct Wish<'a> {
-    name: &'a str,
-    /// Its place among the regular containers.
-    position: Option<usize>,
-    stage: Stage,
-    units: u64,
-}
-
 /// Units of one container by the index of the card.
 type Shares = BTreeMap<u32, u64>;
 
 /// Where a pod's units are; `None` for a pod that asks for none.
 pub(crate) fn place(pod: &Pod, cards: &[Card]) -> Option<Place> {
-    let wishes = wishes(pod);
+    let demand = pod.demand();
+    let wishes = wishes(&demand);
     if wishes.is_empty() {
         return None;
     }
     Some(match shares(pod, &wishes, cards) {
         Ok(shares) => Place::On(peaks(&wishes, &shares)),
         Err(reason) => {
-            Place::Pending { units: peak(wishes.iter().map(|w| (w.stage, w.units))), reason }
+            let units = peak(wishes.iter().map(|wish| (wish.stage, wish.units)));
+            Place::Pending { units, reason }
         }
     })
 }
 
-/// The containers that ask for units, in the order of their start.
-fn wishes(pod: &Pod) -> Vec<Wish<'_>> {
-    let init = pod.spec.init_containers.iter().flatten().map(|container| {
-        let is_sidecar = container.restart_policy.as_deref() == Some("Always");
-        let stage = if is_sidecar { Stage::Lasting } else { Stage::Init };
-        wish(container, None, stage)
-    });
-    let main = pod.spec.containers.iter().flatten().enumerate();
-    let main = main.map(|(position, container)| wish(container, Some(position), Stage::Lasting));
-    init.chain(main).filter(|wish| wish.units > 0).collect()
+/// What containers ask of our resource, in the order of their start.
+fn wishes(demand: &Demand) -> Vec<&Wish> {
+    let all = demand.wishes().iter();
+    all.filter(|wish| wish.resource.as_str() == MEMORY_RESOURCE).collect()
 }
 
-fn wish(container: &Container, position: Option<usize>, stage: Stage) -> Wish<'_> {
-    let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
-    let quantity = limits.and_then(|limits| limits.get(MEMORY_RESOURCE));
-    Wish { name: &container.name, position, stage, units: quantity.map_or(0, units) }
+/// The place of a container among the regular ones, by which Alibaba's annotations know it.
+fn position(wish: &Wish) -> Option<usize> {
+    (wish.stage == Stage::Main).then_some(wish.position)
 }
 
 /// The shares of each container that asks for units, in their order.
-fn shares(pod: &Pod, wishes: &[Wish<'_>], cards: &[Card]) -> Result<Vec<Shares>, String> {
-    if let Some(text) = pod.metadata.annotation(ALLOCATION) {
+fn shares(pod: &Pod, wishes: &[&Wish], cards: &[Card]) -> Result<Vec<Shares>, String> {
+    let annotation = |name: &str| pod.metadata.annotations.get(name).map(String::as_str);
+    if let Some(text) = annotation(ALLOCATION) {
         let allocation = read(ALLOCATION, text)?;
         let uuids = |key: &str| cards.iter().find(|card| card.uuid.as_deref() == Some(key));
         return wishes
             .iter()
-            .map(|wish| container_shares(wish, allocation.get(wish.name), uuids))
+            .map(|wish| container_shares(wish, allocation.get(&wish.container), uuids))
             .collect();
     }
-    let second = pod.metadata.annotation(V2_ALLOCATION).map(|text| by_index(text, wishes, cards));
-    match (second, pod.metadata.annotation(V1_INDEX)) {
+    let second = annotation(V2_ALLOCATION).map(|text| by_index(text, wishes, cards));
+    match (second, annotation(V1_INDEX)) {
         (Some(Ok(shares)), _) => Ok(shares),
         (_, Some(index)) => on_one(index, wishes, cards),
         (Some(Err(reason)), None) => Err(reason),
@@ -104,10 +82,10 @@ fn read(name: &'static str, text: &str) -> Result<Allocation, String> {
 }
 
 /// By the indices of containers and cards. It knows no init containers.
-fn by_index(text: &str, wishes: &[Wish<'_>], cards: &[Card]) -> Result<Vec<Shares>, String> {
+fn by_index(text: &str, wishes: &[&Wish], cards: &[Card]) -> Result<Vec<Shares>, String> {
     let allocation = read(V2_ALLOCATION, text)?;
     let indices = |key: &str| by_number(key, cards);
-    let shares = wishes.iter().map(|wish| match wish.position {
+    let shares = wishes.iter().map(|wish| match position(wish) {
         Some(position) => container_shares(wish, allocation.get(&position.to_string()), indices),
         None => Ok(Shares::new()),
     });
@@ -115,11 +93,11 @@ fn by_index(text: &str, wishes: &[Wish<'_>], cards: &[Card]) -> Result<Vec<Share
 }
 
 /// All on the one card of this index.
-fn on_one(index: &str, wishes: &[Wish<'_>], cards: &[Card]) -> Result<Vec<Shares>, String> {
+fn on_one(index: &str, wishes: &[&Wish], cards: &[Card]) -> Result<Vec<Shares>, String> {
     let card = by_number(index, cards).ok_or_else(|| {
         format!("annotation `{V1_INDEX}` is `{index}`, a GPU that the node hasn't")
     })?;
-    let shares = |wish: &Wish<'_>| match wish.position {
+    let shares = |wish: &&Wish| match position(wish) {
         Some(_) => Shares::from([(card.index, wish.units)]),
         None => Shares::new(),
     };
@@ -133,17 +111,18 @@ fn by_number<'a>(key: &str, cards: &'a [Card]) -> Option<&'a Card> {
 
 /// The shares of one container: what its spec asks for, where the annotation says.
 fn container_shares<'a>(
-    wish: &Wish<'_>,
+    wish: &Wish,
     named: Option<&BTreeMap<String, u64>>,
     card: impl Fn(&str) -> Option<&'a Card>,
 ) -> Result<Shares, String> {
     let named = named.filter(|named| !named.is_empty());
-    let named = named.ok_or_else(|| format!("no GPU is named for container `{}`", wish.name))?;
+    let named =
+        named.ok_or_else(|| format!("no GPU is named for container `{}`", wish.container))?;
     let only = named.len() == 1;
     let mut shares = Shares::new();
     for (key, units) in named {
         let card = card(key).ok_or_else(|| {
-            format!("`{key}`, named for container `{}`, is no GPU of the node", wish.name)
+            format!("`{key}`, named for container `{}`, is no GPU of the node", wish.container)
         })?;
         shares.insert(card.index, if only { wish.units } else { *units });
     }
@@ -153,12 +132,12 @@ fn container_shares<'a>(
     }
     Err(format!(
         "{sum} units are named for container `{}`, which asks for {}",
-        wish.name, wish.units
+        wish.container, wish.units
     ))
 }
 
 /// What the kubelet holds on each card for all containers together.
-fn peaks(wishes: &[Wish<'_>], shares: &[Shares]) -> Shares {
+fn peaks(wishes: &[&Wish], shares: &[Shares]) -> Shares {
     let mut cards: BTreeMap<u32, Vec<(Stage, u64)>> = BTreeMap::new();
     for (wish, shares) in wishes.iter().zip(shares) {
         for (card, units) in shares {
@@ -175,7 +154,7 @@ fn peak(held: impl Iterator<Item = (Stage, u64)>) -> u64 {
     for (stage, units) in held {
         let now = lasting.saturating_add(units);
         most = most.max(now);
-        if stage == Stage::Lasting {
+        if stage != Stage::Init {
             lasting = now;
         }
     }

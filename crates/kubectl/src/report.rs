@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use mpshare_api::inventory_annotation::{NodeGpu, NodeGpus};
 use mpshare_api::names::{CONDITION, GPU_COUNT, MEMORY_RESOURCE, NODE_GPUS};
+use mpshare_api::pod::Pod;
 use mpshare_core::Memory;
 
-use crate::objects::{Node, Pod};
+use crate::objects::Node;
 use crate::placement::{Place, place};
 use crate::quantity::units;
 
@@ -146,7 +147,7 @@ pub(crate) fn percent(part: u64, whole: u64) -> u128 {
 /// What these nodes and pods come to. Nodes without GPU memory to share are left out.
 pub(crate) fn report(nodes: &[Node], pods: &[Pod]) -> Report {
     let mut on: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
-    for pod in pods.iter().filter(|pod| !has_ended(pod)) {
+    for pod in pods.iter().filter(|pod| !pod.status.has_ended()) {
         if let Some(node) = pod.spec.node_name.as_deref() {
             on.entry(node).or_default().push(pod);
         }
@@ -156,10 +157,6 @@ pub(crate) fn report(nodes: &[Node], pods: &[Pod]) -> Report {
         nodes.iter().filter_map(|node| node_report(node, pods_on(node))).collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
     Report { nodes }
-}
-
-fn has_ended(pod: &Pod) -> bool {
-    matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 fn node_report(node: &Node, pods: &[&Pod]) -> Option<NodeReport> {

@@ -142,8 +142,8 @@ impl NodeUse {
         if ours.is_empty() {
             return Ok(Plan::Anywhere);
         }
-        let mut rooms: Vec<Room> = cards.iter().map(|card| self.room(card)).collect();
-        let needs: Vec<Need> = ours.iter().map(|(_, need)| need.clone()).collect();
+        let mut rooms: Vec<Room<'_>> = cards.iter().map(|card| self.room(card)).collect();
+        let needs: Vec<Need<'_>> = ours.iter().map(|(_, need)| need.clone()).collect();
         let places = placement::place(&needs, &rooms, self.policy.placement())
             .ok_or_else(|| self.refusal(&needs, cards))?;
         let mut allocation = Allocation::default();
@@ -161,7 +161,7 @@ impl NodeUse {
         Ok(Plan::On { allocation, score })
     }
 
-    fn room(&self, usage: &CardUse) -> Room {
+    fn room<'a>(&self, usage: &'a CardUse) -> Room<'a> {
         let card = &usage.card;
         // Device ids are per card, so the kubelet can't over-commit one. Of pods without a place
         // the units of the memory mode count everywhere; in replicas mode many have none, and
@@ -170,7 +170,7 @@ impl NodeUse {
         let pods_left =
             self.max_pods.map_or(u64::MAX, |most| u64::from(most).saturating_sub(usage.pod_count));
         Room {
-            resource: card.resource.clone(),
+            resource: &card.resource,
             unit: card.unit,
             capacity: card.capacity(),
             free: card.capacity().saturating_sub(held),
@@ -179,11 +179,11 @@ impl NodeUse {
         }
     }
 
-    fn refusal(&self, needs: &[Need], cards: &[CardUse]) -> Reason {
+    fn refusal(&self, needs: &[Need<'_>], cards: &[CardUse]) -> Reason {
         let Some(largest) = needs.iter().max_by_key(|need| need.units) else {
             return Reason::EmptyRequest;
         };
-        let mine = cards.iter().filter(|card| card.card.resource == largest.resource);
+        let mine = cards.iter().filter(|card| card.card.resource == *largest.resource);
         Reason::NoGpuFits {
             resource: largest.resource.clone(),
             asked: needs.iter().map(|need| need.units).collect(),
@@ -242,7 +242,7 @@ impl CardUse {
 }
 
 /// What a group needs of one card; `None` where that isn't ours to say.
-fn need(group: &[&Wish], cards: &[CardUse]) -> Result<Option<Need>, Reason> {
+fn need<'a>(group: &[&'a Wish], cards: &[CardUse]) -> Result<Option<Need<'a>>, Reason> {
     let Some(first) = group.first() else { return Ok(None) };
     let resource = &first.resource;
     if let Some(other) = group.iter().find(|wish| wish.resource != *resource) {
@@ -260,7 +260,7 @@ fn need(group: &[&Wish], cards: &[CardUse]) -> Result<Option<Need>, Reason> {
         return Ok(None);
     }
     Ok(Some(Need {
-        resource: resource.clone(),
+        resource,
         units: peak(group.iter().copied()),
         clients: clients(group.iter().copied()),
     }))

@@ -136,7 +136,7 @@ fn what_a_node_lacks_is_a_problem_that_is_told() {
 fn pods_that_have_ended_or_are_on_no_node_have_nothing() {
     let ended = |phase: &str| {
         let mut pod = pod_on("a", phase, "4", json!({}));
-        pod.status.phase = Some(phase.to_owned());
+        pod.status.phase = phase.to_owned();
         pod
     };
     let mut unbound = pod_on("a", "unbound", "4", json!({}));

@@ -1,7 +1,6 @@
 //! The extender over HTTP, against an API server in memory.
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
     reason = "a test says by a panic what went wrong"
