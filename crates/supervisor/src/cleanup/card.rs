@@ -112,7 +112,9 @@ impl CardCleanup<'_> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.look() {
-                Err(error) if error.is_passing() && Instant::now() < deadline => {
+                Err(error)
+                    if (error.is_passing() || has_ended(&error)) && Instant::now() < deadline =>
+                {
                     std::thread::park_timeout(PAUSE);
                 }
                 result => return result,
@@ -169,7 +171,10 @@ impl CardCleanup<'_> {
         match step {
             Step::Quit(path) => {
                 info!(%gpu, dir = %path.display(), "ending an MPS daemon without clients");
-                Ok(self.daemon(path)?.quit(QUIT_DRAIN)?)
+                match self.daemon(path)?.quit(QUIT_DRAIN).map_err(CardError::from) {
+                    Err(error) if has_ended(&error) => Ok(()),
+                    ended => ended,
+                }
             }
             Step::EndUnreachable(path) => {
                 info!(%gpu, dir = %path.display(), "ending what can't be reached any more");
@@ -207,6 +212,11 @@ impl CardCleanup<'_> {
         };
         Ok((self.ports.daemons)(site, self.profile))
     }
+}
+
+/// A daemon that was there a moment ago may have been killed: the next look finds it gone.
+fn has_ended(error: &CardError) -> bool {
+    matches!(error, CardError::Daemon(error) if matches!(*error.fault, DaemonFault::NotRunning))
 }
 
 fn holder(daemon: &dyn ControlDaemon) -> Result<Holder, CardError> {
