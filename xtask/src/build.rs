@@ -16,7 +16,7 @@ pub(crate) enum Profile {
 }
 
 /// What users run.
-const PRODUCT: [&str; 1] = ["mpshare"];
+const PRODUCT: [&str; 2] = ["mpshare", "mpshare-kubectl"];
 
 /// Programs and libraries of the simulator; tests and demo start them as processes.
 const SIMULATOR: [&str; 6] = [
@@ -35,10 +35,10 @@ pub(crate) fn programs(profile: Profile) -> Result<PathBuf> {
             build(&[&PRODUCT[..], &SIMULATOR[..]].concat(), &[])?;
             Ok(target_dir().join("debug"))
         }
-        // In two steps: in one, the product would get the features of its dependencies that only
-        // the simulator wants, and be measured with code that users don't have.
+        // One after the other: in one, the product would get the features of its dependencies that
+        // only others want, and be measured with code that users don't have.
         Profile::Release => {
-            build(&PRODUCT, &["--release"])?;
+            PRODUCT.iter().try_for_each(|package| build(&[*package], &["--release"]))?;
             build(&SIMULATOR, &["--release"])?;
             Ok(target_dir().join("release"))
         }

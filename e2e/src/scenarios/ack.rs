@@ -89,9 +89,11 @@ fn share_holds(cluster: &Cluster, pod: &str) -> Result<()> {
 /// A third pod has no room, and its Event says so with numbers.
 fn waits_with_numbers(cluster: &Cluster) -> Result<()> {
     sharing("third", 2).create(cluster)?;
+    let mut events = String::new();
+    let of_third = ["get", "events", "--field-selector", "involvedObject.name=third"];
     eventually("the third pod's Event has the numbers", Duration::from_secs(30), || {
-        let events =
-            cluster.kubectl(&["get", "events", "--field-selector", "involvedObject.name=third"])?;
-        Ok(events.contains("14 of 15 GiB") || events.contains("1 of 15 GiB"))
+        events = cluster.kubectl(&of_third)?;
+        Ok(events.contains("1 of 15 GiB") || events.contains("14 of 15 GiB"))
     })
+    .with_context(|| events)
 }
