@@ -3,7 +3,7 @@
 use std::io;
 
 use tracing::Level;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::prelude::*;
 
 /// How log lines look.
@@ -20,13 +20,22 @@ pub enum LogFormat {
 ///
 /// Only binaries call this, once.
 pub fn init_logs(filter: &str, format: LogFormat) {
-    match filter.parse() {
+    match parsed(filter) {
         Ok(parsed) => install(parsed, format),
-        Err(error) => {
+        Err(problem) => {
             install(Targets::new().with_default(Level::INFO), format);
-            tracing::warn!(filter, %error, "log filter can't be read, using `info`");
+            tracing::warn!(filter, problem, "log filter can't be read, using `info`");
         }
     }
+}
+
+/// A word alone that is no level would be taken for a target, and everything else be silent.
+fn parsed(filter: &str) -> Result<Targets, String> {
+    let is_level = |part: &str| !part.is_empty() && part.parse::<LevelFilter>().is_ok();
+    if !filter.split(',').any(|part| is_level(part) || part.contains('=')) {
+        return Err(format!("`{filter}` has no level: error, warn, info, debug, trace or off"));
+    }
+    filter.parse().map_err(|error: ParseError| error.to_string())
 }
 
 fn install(filter: Targets, format: LogFormat) {
@@ -39,5 +48,20 @@ fn install(filter: Targets, format: LogFormat) {
     // A second subscriber in one process can only come from a test; the first one stays.
     if let Err(error) = installed {
         tracing::debug!(%error, "logs are already set up");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_is_no_filter() {
+        for filter in ["info", "warn,mpshare_mps=debug", "mpshare_mps=debug", "off"] {
+            assert!(parsed(filter).is_ok(), "{filter}");
+        }
+        for filter in ["loud", "infoo", "", "info,mpshare_mps=quiet"] {
+            assert!(parsed(filter).is_err(), "{filter}");
+        }
     }
 }
