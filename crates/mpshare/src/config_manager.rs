@@ -8,7 +8,8 @@ use mpshare_api::names::CONFIG_MAP;
 use mpshare_config_manager::{ConfigSource, Fallback, Options};
 
 use crate::cluster::ClusterOptions;
-use crate::options::{RootOptions, run_until_signal};
+use crate::mps_root::RootOptions;
+use crate::options::run_until_signal;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use mpshare_device_plugin::{Options, Timings};
 
-use crate::options::{RootOptions, run_until_signal};
+use crate::mps_root::RootOptions;
+use crate::options::run_until_signal;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -11,9 +11,9 @@ mod host_exec;
 mod host_look;
 mod launch;
 mod mps_control_daemon;
+mod mps_root;
 mod node;
 mod options;
-mod scheduler_extender;
 mod uninstall;
 
 use std::process::ExitCode;
@@ -40,8 +40,6 @@ enum Role {
     DevicePlugin(device_plugin::Args),
     /// Choose the node's config from its labels and the `ConfigMap`.
     ConfigManager(config_manager::Args),
-    /// Tell kube-scheduler which GPU has room, and bind pods to it.
-    SchedulerExtender(scheduler_extender::Args),
     /// Work with config files.
     Config(config_check::ConfigArgs),
     /// Look after this node by hand.
@@ -67,7 +65,6 @@ fn main() -> ExitCode {
         Role::MpsControlDaemon(args) => mps_control_daemon::run(&args),
         Role::DevicePlugin(args) => device_plugin::run(args),
         Role::ConfigManager(args) => config_manager::run(args),
-        Role::SchedulerExtender(args) => scheduler_extender::run(args),
         Role::Config(args) => return config_check::run(args),
         Role::Node(args) => return node::run(&args),
         Role::Uninstall(args) => uninstall::run(args),

@@ -12,7 +12,7 @@ use signal_hook::iterator::Signals;
 use tracing::info;
 
 use crate::driver::DriverOptions;
-use crate::options::RootOptions;
+use crate::mps_root::RootOptions;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

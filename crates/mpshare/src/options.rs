@@ -1,10 +1,7 @@
 //! Options that several subcommands share.
 
-use std::path::PathBuf;
-
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
-use mpshare_api::MpsRoot;
 use mpshare_telemetry::{LogFormat, init_logs, until_signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -34,21 +31,6 @@ impl LogOptions {
             Format::Json => LogFormat::Json,
         };
         init_logs(&self.log, format);
-    }
-}
-
-/// Where the node's files are.
-#[derive(Debug, Args)]
-pub(crate) struct RootOptions {
-    /// The directory of config, status and MPS directories.
-    #[arg(long, env = "MPS_ROOT", default_value = MpsRoot::DEFAULT)]
-    mps_root: PathBuf,
-}
-
-impl RootOptions {
-    /// As a layout.
-    pub(crate) fn root(&self) -> MpsRoot {
-        MpsRoot::new(&self.mps_root)
     }
 }
 

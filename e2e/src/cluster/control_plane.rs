@@ -23,8 +23,8 @@ pub struct ControlPlane {
     pki: Pki,
     dir: PathBuf,
     programs: PathBuf,
-    /// Our own program.
-    mpshare: PathBuf,
+    /// Our scheduler extender's program.
+    extender: PathBuf,
 }
 
 impl ControlPlane {
@@ -39,8 +39,8 @@ impl ControlPlane {
         pki.issue("apiserver", "/CN=kube-apiserver", &names)?;
         pki.issue("admin", "/O=system:masters/CN=admin", &[])?;
         let programs = parts.programs.clone();
-        let mpshare = parts.simulator.join("mpshare");
-        let mut plane = Self { host, pki, dir: dir.to_owned(), programs, mpshare };
+        let extender = parts.simulator.join("mpshare-scheduler-extender");
+        let mut plane = Self { host, pki, dir: dir.to_owned(), programs, extender };
         plane.write_kubeconfig("admin")?;
         plane.start_etcd()?;
         plane.start_api_server()?;
@@ -126,8 +126,8 @@ impl ControlPlane {
 
     /// Starts our scheduler extender, which the scheduler asks about pods with `aliyun.com/gpu-mem`.
     pub fn start_extender(&mut self) -> Result<()> {
-        let mut extender = self.host.command(&self.mpshare);
-        extender.arg("scheduler-extender").arg("--kubeconfig").arg(self.admin_kubeconfig());
+        let mut extender = self.host.command(&self.extender);
+        extender.arg("--kubeconfig").arg(self.admin_kubeconfig());
         self.host.start(EXTENDER, &mut extender)
     }
 

@@ -12,7 +12,7 @@ use mpshare_supervisor::cleanup::{End, Intent, Options, Report, clean_up};
 
 use crate::driver::DriverOptions;
 use crate::launch::CGROUP;
-use crate::options::RootOptions;
+use crate::mps_root::RootOptions;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -7,7 +7,7 @@ use mpshare_core::Reason;
 use mpshare_supervisor::preflight::look;
 
 use crate::driver::DriverOptions;
-use crate::options::RootOptions;
+use crate::mps_root::RootOptions;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

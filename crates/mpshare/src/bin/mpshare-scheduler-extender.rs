@@ -1,14 +1,28 @@
-//! `mpshare scheduler-extender`: decides for kube-scheduler which GPU has room.
+//! `mpshare-scheduler-extender`: decides for kube-scheduler which GPU has room.
+//!
+//! A program of its own in the same image: the roles of a node run on every node and are kept small,
+//! and what a role never runs would still be mapped in each of them.
 
 use std::net::SocketAddr;
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use clap::Parser;
 
-use crate::cluster::ClusterOptions;
-use crate::options::run_until_signal;
+#[path = "../cluster.rs"]
+mod cluster;
+#[path = "../options.rs"]
+mod options;
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+use cluster::ClusterOptions;
+use options::{LogOptions, run_until_signal};
+
+/// Tell kube-scheduler which GPU has room, and bind pods to it.
+#[derive(Debug, Parser)]
+#[command(name = "mpshare-scheduler-extender", version, about)]
+struct Args {
+    #[command(flatten)]
+    logs: LogOptions,
     #[command(flatten)]
     cluster: ClusterOptions,
     /// Where it listens. Whoever reaches this address can bind pods, so that it should stay the
@@ -17,8 +31,21 @@ pub(crate) struct Args {
     listen: SocketAddr,
 }
 
+/// Exit codes: 0 done, 1 failed, 2 wrong usage.
+fn main() -> ExitCode {
+    let args = Args::parse();
+    args.logs.init();
+    match run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Answers until SIGTERM or SIGINT.
-pub(crate) fn run(args: Args) -> Result<()> {
+fn run(args: Args) -> Result<()> {
     run_until_signal(|shutdown| async move {
         let client = args.cluster.client().await?;
         if !args.listen.ip().is_loopback() {
