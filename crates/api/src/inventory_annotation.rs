@@ -1,4 +1,4 @@
-//! The node annotation [`NODE_GPUS`](crate::names::NODE_GPUS): the cards of a node, as the node
+//! The node annotation [`NODE_GPUS`]: the cards of a node, as the node
 //! itself publishes them for schedulers and for people.
 //!
 //! Unknown keys are ignored; a key of the wrong type is an error that names the key. The cards are
