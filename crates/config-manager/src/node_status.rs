@@ -4,14 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{GetParams, Request};
-use kube::{Client, Resource as _};
-use serde::Deserialize;
+use kube::Client;
 
 use crate::backoff::Doubling;
 use crate::inventory::Annotations;
-use crate::published::{Published, Sight};
+use crate::published::{Published, Sight, SlimNode, SlimStatus};
 
 /// What the resources of Tencent's qGPU begin with: `qgpu-core`, `qgpu-memory`,
 /// `qgpu-core-greedy` (cloud.tencent.com/document/product/457/59103).
@@ -36,32 +33,6 @@ pub(crate) struct NodeStatusFacts {
     pub(crate) sight: Option<Sight>,
 }
 
-/// The few fields of a Node that are read.
-#[derive(Default, Deserialize)]
-struct SlimNode {
-    #[serde(default)]
-    metadata: SlimMetadata,
-    #[serde(default)]
-    status: SlimStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SlimMetadata {
-    #[serde(default)]
-    resource_version: String,
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
-}
-
-#[derive(Default, Deserialize)]
-struct SlimStatus {
-    #[serde(default)]
-    capacity: BTreeMap<String, String>,
-    #[serde(default)]
-    conditions: Vec<Published>,
-}
-
 impl NodeStatusReader {
     pub(crate) const fn new(client: Client, node: String) -> Self {
         Self { client, node }
@@ -72,7 +43,7 @@ impl NodeStatusReader {
         let mut waits = Doubling::new(FIRST_RETRY, LONGEST_RETRY);
         let mut has_complained = false;
         loop {
-            match self.read().await {
+            match SlimNode::read(&self.client, &self.node).await {
                 Ok(node) => return facts(node),
                 // No such node, or no right to read it: nothing will come of asking again.
                 Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
@@ -88,13 +59,6 @@ impl NodeStatusReader {
                 }
             }
         }
-    }
-
-    async fn read(&self) -> Result<SlimNode, kube::Error> {
-        let request = Request::new(Node::url_path(&(), None))
-            .get(&self.node, &GetParams::default())
-            .map_err(kube::Error::BuildRequest)?;
-        self.client.request(request).await
     }
 }
 

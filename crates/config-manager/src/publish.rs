@@ -57,10 +57,8 @@ impl NodeReport {
     }
 
     fn wants_the_same_as(&self, other: &Self) -> bool {
-        let wants = |report: &Self| {
-            (report.uid.clone(), report.condition.clone(), report.annotations.clone())
-        };
-        wants(self) == wants(other)
+        (&self.uid, &self.condition, &self.annotations)
+            == (&other.uid, &other.condition, &other.annotations)
     }
 }
 

@@ -1,10 +1,52 @@
-//! What of ours is on the Node, as the API has it.
+//! The Node as the API has it: the few fields that are read, and what of ours is there.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{GetParams, Request};
+use kube::{Client, Resource as _};
 use mpshare_api::names::CONDITION;
 use serde::Deserialize;
 
 use crate::condition::Condition;
 use crate::inventory::Annotations;
+
+/// The few fields of a Node that are read; the whole object has many kilobytes.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct SlimNode {
+    pub(crate) metadata: SlimMetadata,
+    #[serde(default)]
+    pub(crate) status: SlimStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SlimMetadata {
+    #[serde(default)]
+    pub(crate) uid: String,
+    #[serde(default)]
+    pub(crate) resource_version: String,
+    #[serde(default)]
+    pub(crate) annotations: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct SlimStatus {
+    #[serde(default)]
+    pub(crate) capacity: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) conditions: Vec<Published>,
+}
+
+impl SlimNode {
+    /// Asks the API for the Node of this name.
+    pub(crate) async fn read(client: &Client, name: &str) -> Result<Self, kube::Error> {
+        let request = Request::new(Node::url_path(&(), None))
+            .get(name, &GetParams::default())
+            .map_err(kube::Error::BuildRequest)?;
+        client.request(request).await
+    }
+}
 
 /// The condition's fields on the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -28,6 +28,8 @@ mod servers;
 mod sole;
 mod start_limits;
 mod steps;
+#[cfg(test)]
+mod testing;
 mod waiting;
 mod watch;
 mod worker;

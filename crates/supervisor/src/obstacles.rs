@@ -129,21 +129,12 @@ fn covers(devices: Option<&str>, gpu: &Gpu) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use mpshare_core::{ComputeCapability, Memory, MigMode};
+    use crate::testing::t4;
 
     use super::*;
 
     fn gpu() -> Gpu {
-        Gpu {
-            uuid: "GPU-cb1213a3-d6a4".parse().unwrap(),
-            index: 0,
-            minor: 0,
-            model: "Tesla T4".to_owned(),
-            memory: Memory::from_mib(15360),
-            compute_capability: ComputeCapability { major: 7, minor: 5 },
-            mig: MigMode::Unsupported,
-            numa_node: None,
-        }
+        t4("GPU-cb1213a3-d6a4")
     }
 
     fn is_foreign(pipe: &str, devices: Option<&str>) -> bool {

@@ -101,24 +101,15 @@ fn numbered(sentences: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::testing::t4;
     use mpshare_api::GpuStatus;
     use mpshare_api::SharedMemory;
     use mpshare_api::status::FormerPods;
-    use mpshare_core::Memory;
 
     use super::*;
 
     fn card(state: GpuState, reason: Option<&Reason>) -> GpuStatus {
-        let gpu = Gpu {
-            uuid: "GPU-ab".parse().unwrap(),
-            index: 0,
-            minor: 0,
-            model: "Tesla T4".to_owned(),
-            memory: Memory::from_mib(15360),
-            compute_capability: ComputeCapability { major: 7, minor: 5 },
-            mig: MigMode::Enabled,
-            numa_node: None,
-        };
+        let gpu = Gpu { mig: MigMode::Enabled, ..t4("GPU-ab") };
         let reason = reason.map(ReasonText::from);
         GpuStatus { state, reason, ..GpuStatus::starting(&gpu) }
     }

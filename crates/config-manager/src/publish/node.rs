@@ -7,16 +7,15 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{GetParams, Patch, PatchParams, Request};
+use kube::api::{Patch, PatchParams, Request};
 use kube::{Client, Resource as _};
 use mpshare_api::names::{CONDITION, FIELD_MANAGER};
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::NodeReport;
 use crate::condition::Condition;
 use crate::inventory::Annotations;
-use crate::published::Published;
+use crate::published::{Published, SlimNode};
 
 /// Reads and patches one Node's condition and annotations.
 pub(super) struct NodeStatusClient {
@@ -30,28 +29,6 @@ struct Known {
     uid: String,
     condition: Option<Published>,
     annotations: Annotations,
-}
-
-/// The few fields of a Node that are read; the whole object has many kilobytes.
-#[derive(Deserialize)]
-struct SlimNode {
-    metadata: SlimMetadata,
-    #[serde(default)]
-    status: SlimStatus,
-}
-
-#[derive(Deserialize)]
-struct SlimMetadata {
-    #[serde(default)]
-    uid: String,
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
-}
-
-#[derive(Default, Deserialize)]
-struct SlimStatus {
-    #[serde(default)]
-    conditions: Vec<Published>,
 }
 
 impl NodeStatusClient {
@@ -98,10 +75,7 @@ impl NodeStatusClient {
         let known = if let Some(known) = self.known.take().filter(|known| known.uid == uid) {
             known
         } else {
-            let request = Request::new(Node::url_path(&(), None))
-                .get(&self.node, &GetParams::default())
-                .map_err(kube::Error::BuildRequest)?;
-            Known::of(self.client.request(request).await?)
+            Known::of(SlimNode::read(&self.client, &self.node).await?)
         };
         Ok(self.known.insert(known))
     }

@@ -1,7 +1,7 @@
 //! The main thread with a driver that hangs.
 
+use crate::testing::t4;
 use mpshare_api::{ChosenConfig, MpsRoot, SharedMemory};
-use mpshare_core::{ComputeCapability, Memory, MigMode};
 use mpshare_mps::Proc;
 use mpshare_nvml::{ComputeMode, GpuInventory, GpuProcess, HealthEvent};
 
@@ -69,16 +69,7 @@ fn ports() -> Ports {
 }
 
 fn one_card() -> Inventory {
-    let gpu = Gpu {
-        uuid: "GPU-ab".parse().unwrap(),
-        index: 0,
-        minor: 0,
-        model: "Tesla T4".to_owned(),
-        memory: Memory::from_mib(15360),
-        compute_capability: ComputeCapability { major: 7, minor: 5 },
-        mig: MigMode::Unsupported,
-        numa_node: None,
-    };
+    let gpu = t4("GPU-ab");
     Inventory { driver: "555.58.02".parse().unwrap(), gpus: vec![gpu] }
 }
 
