@@ -85,6 +85,14 @@ pub fn await_log(cluster: &Cluster, pod: &str, text: &str) -> Result<()> {
     seen.with_context(|| explanation(cluster, pod))
 }
 
+/// How many MiB a program in a running pod gets until there is no more. It has to be a client of MPS.
+pub fn most_memory(cluster: &Cluster, pod: &str) -> Result<u64> {
+    let said = cluster.kubectl(&["exec", pod, "--", "cuda-sample", "--until-oom", "64Mi"])?;
+    ensure!(said.contains("through MPS"), "it isn't a client of MPS: {said}");
+    let got = said.split("no more after ").nth(1).and_then(|rest| rest.split(' ').next());
+    Ok(got.with_context(|| format!("it met no end: {said}"))?.parse()?)
+}
+
 /// Waits until a pod is in a phase.
 pub fn await_phase(cluster: &Cluster, pod: &str, phase: &str) -> Result<()> {
     let seen = eventually(&format!("pod `{pod}` is {phase}"), PATIENCE, || {

@@ -139,3 +139,11 @@ pub(crate) fn rolled_out(cluster: &Cluster) -> Result<()> {
         Ok(seen.split_whitespace().count() == 3 * nodes && pods.lines().count() == 2 * nodes)
     })
 }
+
+/// The name of the pod that one of our sets has on a node.
+pub(crate) fn our_pod(cluster: &Cluster, set: &str, node: &str) -> Result<String> {
+    let name = cluster.shell(&format!(
+        "kubectl get pod -n kube-system -l qcloud-app={set} --field-selector spec.nodeName={node} -o name"
+    ))?;
+    Ok(name.trim().trim_start_matches("pod/").to_owned())
+}

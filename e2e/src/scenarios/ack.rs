@@ -78,10 +78,7 @@ fn await_inspect(cluster: &Cluster, total: &str) -> Result<()> {
 
 /// The eighth GiB is refused to the pod itself.
 fn share_holds(cluster: &Cluster, pod: &str) -> Result<()> {
-    let greedy = ["exec", pod, "--", "cuda-sample", "--until-oom", "64Mi"];
-    let said = cluster.kubectl(&greedy)?;
-    let got = said.split("no more after ").nth(1).and_then(|rest| rest.split(' ').next());
-    let got: u64 = got.with_context(|| format!("it met no end: {said}"))?.parse()?;
+    let got = pods::most_memory(cluster, pod)?;
     ensure!(got <= 7 * 1024, "it got {got} MiB of 7 GiB");
     Ok(())
 }

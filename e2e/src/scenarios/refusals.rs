@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 
-use super::{ODD_CARDS, ONE_CARD, TWO_CARDS, await_units, choose};
+use super::{ODD_CARDS, ONE_CARD, TWO_CARDS, await_units, choose, our_pod};
 use crate::cluster::{Cluster, output_of};
 use crate::pods::{self, Pod};
 use crate::wait::eventually;
@@ -25,13 +25,10 @@ pub(super) fn cards(cluster: &mut Cluster) -> Result<()> {
 /// With the token of one node's pod nothing of another node can be changed, and of its own only the
 /// condition.
 pub(super) fn own_node_only(cluster: &mut Cluster) -> Result<()> {
-    let pod = cluster.shell(&format!(
-        "kubectl get pod -n kube-system -l qcloud-app=nvidia-device-plugin-daemonset --field-selector spec.nodeName={ONE_CARD} -o name"
-    ))?;
-    let pod = pod.trim().trim_start_matches("pod/");
+    let pod = our_pod(cluster, "nvidia-device-plugin-daemonset", ONE_CARD)?;
     let account = "jsonpath={.spec.serviceAccountName}";
-    let account = cluster.kubectl(&["get", "pod", "-n", "kube-system", pod, "-o", account])?;
-    let bound = ["--bound-object-kind=Pod", "--bound-object-name", pod];
+    let account = cluster.kubectl(&["get", "pod", "-n", "kube-system", &pod, "-o", account])?;
+    let bound = ["--bound-object-kind=Pod", "--bound-object-name", pod.as_str()];
     let create = ["create", "token", "-n", "kube-system", account.as_str()];
     let token = cluster.kubectl(&[&create[..], &bound[..]].concat())?;
     // kubectl would ask for the status first, which the account may not read.
@@ -130,10 +127,8 @@ fn foreign_command(cluster: &mut Cluster, command: &str) -> Result<()> {
 fn await_told(cluster: &Cluster, node: &str, code: &str, words: &str) -> Result<()> {
     await_condition(cluster, node, words)?;
     await_event(cluster, code, words)?;
-    let pod = cluster.shell(&format!(
-        "kubectl get pod -n kube-system -l qcloud-app=nvidia-mps-control-daemon --field-selector spec.nodeName={node} -o name"
-    ))?;
-    let log = cluster.kubectl(&["logs", "-n", "kube-system", pod.trim(), "--tail=500"])?;
+    let pod = our_pod(cluster, "nvidia-mps-control-daemon", node)?;
+    let log = cluster.kubectl(&["logs", "-n", "kube-system", &pod, "--tail=500"])?;
     ensure!(log.contains(words), "the supervisor's log doesn't say `{words}`");
     Ok(())
 }

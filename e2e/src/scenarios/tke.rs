@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{ONE_CARD, SHARING, TWO_CARDS, await_units, choose};
+use super::{ONE_CARD, SHARING, TWO_CARDS, await_units, choose, our_pod};
 use crate::cluster::Cluster;
 use crate::pods;
 use crate::wait::eventually;
@@ -66,13 +66,9 @@ fn ack_checks(cluster: &Cluster) -> Result<()> {
 /// Each container's log says what it has done.
 fn logs(cluster: &Cluster) -> Result<()> {
     let of_pod = |set: &str, container: &str| {
-        let name = cluster.shell(&format!(
-            "kubectl get pod -n kube-system -l qcloud-app={set} --field-selector spec.nodeName={ONE_CARD} -o name"
-        ))?;
-        cluster.shell(&format!(
-            "kubectl logs -n kube-system {} \\\n  -c {container} --tail=200",
-            name.trim()
-        ))
+        let name = our_pod(cluster, set, ONE_CARD)?;
+        cluster
+            .shell(&format!("kubectl logs -n kube-system {name} \\\n  -c {container} --tail=200"))
     };
     let plugin = of_pod(DEVICE_PLUGIN, "nvidia-device-plugin-ctr")?;
     ensure!(plugin.contains("nvidia.com/gpu"), "the device plugin says nothing useful: {plugin}");
@@ -135,11 +131,7 @@ fn injected(cluster: &Cluster) -> Result<()> {
         ensure!(listed.lines().count() >= 2, "`{}` lacks directories: {listed}", node.name());
     }
     // Its program is a client of the MPS server, and ends where its share does.
-    let greedy = ["cuda-sample", "--until-oom", "64Mi"];
-    let said = cluster.kubectl(&[&["exec", "mps-inference-demo", "--"], &greedy[..]].concat())?;
-    ensure!(said.contains("through MPS"), "it isn't a client of MPS: {said}");
-    let got = said.split("no more after ").nth(1).and_then(|rest| rest.split(' ').next());
-    let got: u64 = got.with_context(|| format!("it met no end: {said}"))?.parse()?;
+    let got = pods::most_memory(cluster, "mps-inference-demo")?;
     let node = cluster.kubectl(&["get", "pod", "mps-inference-demo", "-o", NODE_OF_POD])?;
     let share = share_on(cluster, &node)?;
     ensure!(got <= share && got + 512 >= share, "it got {got} MiB of a share of {share} MiB");
