@@ -110,7 +110,7 @@ impl Reconciler {
                 self.view.apply(fact?);
             }
             // Nobody should be told that a file can't be written where it's the directory.
-            Removed::look(self.options.root.path())?;
+            Removed::look(self.options.root.path()).await?;
             is_written = self.reconcile();
         }
     }

@@ -95,7 +95,7 @@ impl Watch {
     /// called inside a tokio runtime.
     pub async fn next(&mut self) -> Result<Option<OsString>, Removed> {
         loop {
-            Removed::look(&self.directory.path)?;
+            Removed::look(&self.directory.path).await?;
             let Some(opened) = &mut self.opened else {
                 self.open().await;
                 return Ok(None);
@@ -110,7 +110,7 @@ impl Watch {
                     _ => self.lost(),
                 },
                 () = tokio::time::sleep(self.directory.recheck) => {
-                    Removed::look(&self.directory.path)?;
+                    Removed::look(&self.directory.path).await?;
                     if identity(&self.directory.path).ok() == Some(opened.identity) {
                         return Ok(None);
                     }
