@@ -130,14 +130,36 @@ impl From<&Metadata> for FileStamp {
 
 /// Replaces a document.
 pub fn write_document<T: Serialize>(path: &Path, document: &T) -> Result<(), DocumentError> {
+    write(path, document, Flush::First)
+}
+
+/// Replaces a document that its writer can make anew from elsewhere at any time: nobody waits for
+/// the disk, and after a power failure it may be damaged.
+pub fn write_derived<T: Serialize>(path: &Path, document: &T) -> Result<(), DocumentError> {
+    write(path, document, Flush::Never)
+}
+
+fn write<T: Serialize>(path: &Path, document: &T, flush: Flush) -> Result<(), DocumentError> {
     let mut text = serde_json::to_vec_pretty(document)
         .map_err(|source| DocumentError::Damaged { path: path.to_owned(), source })?;
     text.push(b'\n');
-    replace_file(path, &text).map_err(|source| DocumentError::Io { path: path.to_owned(), source })
+    replace(path, &text, flush)
+        .map_err(|source| DocumentError::Io { path: path.to_owned(), source })
 }
 
 /// Replaces a file by rename after its new content has reached the disk.
 pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace(path, content, Flush::First)
+}
+
+/// Whether a file's content has to be on the disk before it has its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flush {
+    First,
+    Never,
+}
+
+fn replace(path: &Path, content: &[u8], flush: Flush) -> io::Result<()> {
     // Supervisor and plugin write under a lock. Two config-managers may overlap for a moment, and
     // in containers have the same PID: what they could mix up is written anew by whichever stays.
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -147,7 +169,10 @@ pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
     // link would lead to another file. What can't be removed makes the next step fail.
     drop(fs::remove_file(&next));
     let written = File::create_new(&next)
-        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+        .and_then(|mut file| {
+            file.write_all(content)?;
+            if flush == Flush::First { file.sync_all() } else { Ok(()) }
+        })
         .and_then(|()| fs::rename(&next, path));
     if written.is_err() {
         // Best effort: the error that matters is the first one.

@@ -2,9 +2,9 @@
 //!
 //! | path below the root | writer |
 //! |---|---|
-//! | `config.yaml`, `config-manager.lock` | config-manager |
+//! | `config.yaml`, `bound-pods.json`, `config-manager.lock` | config-manager |
 //! | `status.json`, `compute-modes.json`, `supervisor.lock` | supervisor |
-//! | `allocations.json`, `device-plugin.json`, `device-plugin.lock` | device plugin |
+//! | `allocations.json`, `holdings.json`, `device-plugin.json`, `device-plugin.lock` | device plugin |
 //! | `<resource>/<gpu>/{pipe,log,shm}` | supervisor, and NVIDIA's daemon that it starts there |
 
 use std::path::{Path, PathBuf};
@@ -45,6 +45,16 @@ impl MpsRoot {
     /// What each device id stands for, see [`crate::Allocations`].
     pub fn allocations(&self) -> PathBuf {
         self.0.join("allocations.json")
+    }
+
+    /// What pods of the node ask for, see [`crate::BoundPods`].
+    pub fn bound_pods(&self) -> PathBuf {
+        self.0.join("bound-pods.json")
+    }
+
+    /// What their containers have, see [`crate::Holdings`].
+    pub fn holdings(&self) -> PathBuf {
+        self.0.join("holdings.json")
     }
 
     /// What keeps the device plugin from serving, see [`crate::PluginStatus`].

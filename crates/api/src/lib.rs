@@ -6,10 +6,12 @@
 //! one. The types here are wire forms; [`mpshare_core`] owns the rules.
 
 pub mod allocations;
+pub mod bound_pods;
 pub mod chosen;
 pub mod config;
 pub mod document;
 pub mod extender;
+pub mod holdings;
 pub mod inventory_annotation;
 pub mod layout;
 pub mod names;
@@ -20,10 +22,13 @@ pub mod status;
 pub mod yaml;
 
 pub use allocations::{AllocationRecord, Allocations};
+pub use bound_pods::BoundPods;
 pub use chosen::ChosenConfig;
 pub use document::{
-    DocumentError, FileStamp, Versioned, read_document, read_file, read_versioned, write_document,
+    DocumentError, FileStamp, Versioned, read_document, read_file, read_versioned, write_derived,
+    write_document,
 };
+pub use holdings::Holdings;
 pub use layout::{GpuPaths, MpsRoot};
 pub use plugin_status::PluginStatus;
 pub use status::{GpuState, GpuStatus, NodeStatus, SharedMemory};

@@ -4,10 +4,25 @@
 //! The answer is advice: the kubelet tops it up at random when it is short, and then
 //! [`crate::grant()`] refuses with the numbers. It also offers ids whose last owner has ended in
 //! this moment and whose share was of another size; so a choice is tried before it is made.
+//!
+//! The kubelet doesn't say for whom it asks. Where a scheduler has planned a card for a container
+//! that still waits for just so many units, that card comes first: whoever it is for, amounts end
+//! up where they were planned. What is planned for others is left free as long as it can be.
 
 use std::collections::BTreeSet;
 
-use crate::{AllocationPolicy, DeviceId, GpuPlan, NodePlan, UnitState};
+use crate::{AllocationPolicy, DeviceId, GpuPlan, GpuUuid, NodePlan, ResourceName, UnitState};
+
+/// A container of a bound pod that the kubelet hasn't asked units for yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Awaited {
+    /// The resource.
+    pub resource: ResourceName,
+    /// How many units it will ask for.
+    pub units: u64,
+    /// The card that a scheduler has planned for it.
+    pub gpu: Option<GpuUuid>,
+}
 
 /// A request of the kubelet for advice.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +33,38 @@ pub struct Choice<'a> {
     pub required: &'a [DeviceId],
     /// How many ids are wanted in all.
     pub size: usize,
+    /// Who is known to be about to ask for units of the resource, the first to come first.
+    pub awaited: &'a [Awaited],
+}
+
+impl Choice<'_> {
+    /// How well a card with so much room serves what was planned; less is better.
+    fn rank(&self, gpu: &GpuUuid, room: usize) -> Rank {
+        let planned = || self.awaited.iter().filter(|it| it.gpu.as_ref() == Some(gpu));
+        let is_asked = |it: &Awaited| usize::try_from(it.units) == Ok(self.size);
+        let place = self.awaited.iter().position(|it| is_asked(it) && it.gpu.as_ref() == Some(gpu));
+        if let Some(place) = place {
+            return Rank::Planned(place);
+        }
+        let for_others: u64 = planned().map(|it| it.units).fold(0, u64::saturating_add);
+        let left = u64::try_from(room).unwrap_or(u64::MAX).saturating_sub(for_others);
+        if u64::try_from(self.size).is_ok_and(|size| size <= left) {
+            Rank::Free
+        } else {
+            Rank::PlannedForOthers
+        }
+    }
+}
+
+/// The order in which cards are taken, before the policy's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// The card of somebody who waits for as much, the first of whom is at this place.
+    Planned(usize),
+    /// What is planned fits beside it.
+    Free,
+    /// Takes from what is planned.
+    PlannedForOthers,
 }
 
 /// Picks `size` of the available ids; none where no card has enough. `is_granted` tells whether a
@@ -28,7 +75,7 @@ pub fn prefer(
     choice: Choice<'_>,
     is_granted: impl Fn(&[DeviceId]) -> bool,
 ) -> Vec<DeviceId> {
-    let Choice { available, required, size } = choice;
+    let Choice { available, required, size, .. } = choice;
     let mut candidates: Vec<Candidate<'_>> = node
         .gpus
         .iter()
@@ -43,6 +90,7 @@ pub fn prefer(
             candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.room));
         }
     }
+    candidates.sort_by_key(|candidate| choice.rank(&candidate.plan.gpu, candidate.room));
     let mut picks: Vec<Vec<DeviceId>> = candidates
         .iter()
         .map(|candidate| take(required, candidate.ids.iter().copied().cloned(), size))
@@ -100,14 +148,14 @@ mod tests {
 
     fn picked(policy: AllocationPolicy, available: &[DeviceId], size: usize) -> Vec<DeviceId> {
         let node = plan(&config(4), &inventory(), &[]);
-        prefer(&node, policy, Choice { available, required: &[], size }, |_| true)
+        prefer(&node, policy, Choice { available, required: &[], size, awaited: &[] }, |_| true)
     }
 
     #[test]
     fn a_card_that_would_refuse_is_passed_over() {
         let node = plan(&config(4), &inventory(), &[]);
         let available = [replica(0, 0), replica(1, 0)];
-        let choice = Choice { available: &available, required: &[], size: 1 };
+        let choice = Choice { available: &available, required: &[], size: 1, awaited: &[] };
         let not_the_first = |ids: &[DeviceId]| ids != [replica(0, 0)];
         let policy = AllocationPolicy::Distributed;
         assert_eq!(prefer(&node, policy, choice, not_the_first), [replica(1, 0)]);
@@ -121,7 +169,7 @@ mod tests {
         let node = plan(&sharing, &inventory(), &[]);
         let whole = DeviceId::whole(inventory().gpus[1].uuid.clone());
         let available = [replica(0, 0), whole.clone()];
-        let choice = Choice { available: &available, required: &[], size: 1 };
+        let choice = Choice { available: &available, required: &[], size: 1, awaited: &[] };
         let policy = AllocationPolicy::Packed;
         assert_eq!(prefer(&node, policy, choice, |_| true), [replica(0, 0)]);
         let picked = prefer(&node, policy, choice, |ids| ids.contains(&whole));
@@ -133,7 +181,7 @@ mod tests {
         let live = [held(&[replica(0, 0)], 3840, 250)];
         let node = plan(&config(4), &inventory(), &live);
         let available = [replica(0, 0), replica(0, 2)];
-        let choice = Choice { available: &available, required: &[], size: 1 };
+        let choice = Choice { available: &available, required: &[], size: 1, awaited: &[] };
         assert_eq!(prefer(&node, AllocationPolicy::Packed, choice, |_| true), [replica(0, 2)]);
     }
 
@@ -162,8 +210,39 @@ mod tests {
         let node = plan(&config(4), &inventory(), &[]);
         let available = [replica(0, 0), replica(0, 1), replica(1, 2), replica(1, 3)];
         let required = [replica(1, 3)];
-        let choice = Choice { available: &available, required: &required, size: 2 };
+        let choice = Choice { available: &available, required: &required, size: 2, awaited: &[] };
         let ids = prefer(&node, AllocationPolicy::Packed, choice, |_| true);
         assert_eq!(ids, [replica(1, 3), replica(1, 2)]);
+    }
+
+    fn steered(awaited: &[Awaited], available: &[DeviceId], size: usize) -> Vec<DeviceId> {
+        let node = plan(&config(4), &inventory(), &[]);
+        let choice = Choice { available, required: &[], size, awaited };
+        prefer(&node, AllocationPolicy::Packed, choice, |_| true)
+    }
+
+    fn awaited(units: u64, gpu: Option<usize>) -> Awaited {
+        let uuid = |at: usize| inventory().gpus[at].uuid.clone();
+        Awaited { resource: "nvidia.com/gpu".parse().unwrap(), units, gpu: gpu.map(uuid) }
+    }
+
+    #[test]
+    fn the_card_that_was_planned_for_as_much_comes_first() {
+        let available = [replica(0, 0), replica(0, 1), replica(1, 0), replica(1, 1)];
+        assert_eq!(steered(&[], &available, 1), [replica(0, 0)], "without a plan");
+        let waiting = [awaited(2, Some(0)), awaited(1, Some(1)), awaited(1, Some(0))];
+        assert_eq!(steered(&waiting, &available, 1), [replica(1, 0)]);
+        assert_eq!(steered(&waiting, &available, 2), [replica(0, 0), replica(0, 1)]);
+        let only_the_other = [replica(0, 3)];
+        assert_eq!(steered(&waiting, &only_the_other, 1), [replica(0, 3)], "it is full by now");
+    }
+
+    #[test]
+    fn who_comes_without_a_plan_leaves_what_is_planned_for_others() {
+        let available = [replica(0, 0), replica(0, 1), replica(1, 0), replica(1, 1)];
+        let waiting = [awaited(2, Some(0)), awaited(1, None)];
+        assert_eq!(steered(&waiting, &available, 1), [replica(1, 0)]);
+        let everywhere = [awaited(2, Some(0)), awaited(2, Some(1))];
+        assert_eq!(steered(&everywhere, &available, 1), [replica(0, 0)], "better than nothing");
     }
 }

@@ -15,7 +15,7 @@ use mpshare_api::{GpuState, GpuStatus, NodeStatus};
 use mpshare_core::{DeviceId, Grant, LiveShare};
 
 pub(crate) use file::{Ledger, Origin};
-pub(crate) use reconcile::{Evidence, Listing, Outcome, reconcile};
+pub(crate) use reconcile::{Evidence, Listing, Outcome, PodResources, reconcile};
 
 /// One share that a container holds, or held until a moment ago.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 //!
 //! It needs no driver library and no privileges: the cards are the ones that the supervisor
 //! reports, and what they should offer follows from the config by [`mpshare_core::plan()`]. It is
-//! the one writer of `allocations.json`. What the Kubernetes API says is no business of this role.
+//! the one writer of `allocations.json` and `holdings.json`. What the Kubernetes API says of pods it
+//! reads from config-manager's `bound-pods.json`, as advice.
 //!
 //! | module | idea |
 //! |---|---|
@@ -11,6 +12,7 @@
 //! | `view` | config and report, as others write them |
 //! | `ledger` | who was given what, and whether it is still held |
 //! | `units` | which device list the kubelet should have |
+//! | `handoff` | what was planned for whom, and who has what |
 //! | `gate` | whether a container may start |
 //! | `response` | what a container is given |
 //! | `node` | all that is known, and answers from it |
@@ -22,6 +24,7 @@
 mod activity;
 mod control_lock;
 mod gate;
+mod handoff;
 mod holders;
 mod ledger;
 mod node;
@@ -107,7 +110,7 @@ fn files(node: &Node) -> Directory {
             | WatchMask::MOVED_FROM
             | WatchMask::DELETE,
         is_of_interest: |name| {
-            ["config.yaml", "status.json", "allocations.json"]
+            ["config.yaml", "status.json", "allocations.json", "bound-pods.json"]
                 .iter()
                 .any(|file| OsStr::new(file) == name)
         },

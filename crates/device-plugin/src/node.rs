@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use mpshare_api::NodeStatus;
+use mpshare_api::{Holdings, NodeStatus, write_derived};
 use mpshare_core::{LiveShare, NodePlan, UnitState, plan};
 use mpshare_kubelet::checkpoint::{self, CheckpointError, Entry};
 use mpshare_telemetry::sentence;
@@ -20,6 +20,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::Options;
 use crate::activity::Activity;
+use crate::handoff;
 use crate::ledger::{Clients, Evidence, Ledger, Listing, Outcome, Record, reconcile};
 use crate::problems::Problems;
 use crate::units::{Decision, Inputs, Offers, decide};
@@ -45,6 +46,9 @@ struct State {
     activity: Activity,
     ledger_failures: Failures,
     checkpoint_failures: Failures,
+    /// What `holdings.json` says; `None` where that isn't known.
+    told: Option<Holdings>,
+    holdings_failures: Failures,
 }
 
 /// Whether the records can be trusted to be all that there are.
@@ -142,6 +146,11 @@ impl Node {
         let before = state.ledger.records().to_vec();
         let footing = state.footing;
         let outcome = self.take_evidence(&mut state, listing, now);
+        let checkpoint = state.checkpoint(&self.options.plugins_dir);
+        let held = handoff::holdings(checkpoint.as_deref(), listing.map(|listing| listing.held));
+        if checkpoint.is_some() || listing.is_some() {
+            state.tell(&self.options.root().holdings(), held);
+        }
         if state.ledger.records() != before || state.footing != footing {
             self.changed.send_replace(());
         }
@@ -232,6 +241,23 @@ impl State {
     fn keep_file(&mut self) {
         let written = self.ledger.keep_file();
         self.note_write(written);
+    }
+
+    /// Writes who holds what unless the file says so already.
+    fn tell(&mut self, path: &Path, held: Holdings) {
+        if self.told.as_ref() == Some(&held) && path.exists() {
+            return;
+        }
+        match write_derived(path, &held) {
+            Ok(()) => {
+                self.told = Some(held);
+                self.holdings_failures.over();
+            }
+            Err(error) => {
+                self.told = None;
+                self.holdings_failures.failed(&sentence(&error));
+            }
+        }
     }
 
     fn note_write(&mut self, written: Result<(), mpshare_api::DocumentError>) {

@@ -50,6 +50,9 @@ pub struct Timings {
     /// How long `PreStartContainer` waits for a card before it fails and the kubelet tries
     /// again; the kubelet gives up after 30 s. Default 20 s.
     pub pre_start: Duration,
+    /// How long the kubelet's question which units to hand out waits for the pod that it is about
+    /// to be told of by config-manager: both learn of it from the API at the same time. Default 1 s.
+    pub plan: Duration,
     /// Deadline of a call to the kubelet. Default 5 s.
     pub call: Duration,
     /// First pause after a failed registration, doubled each time. Default 10 ms.
@@ -69,6 +72,7 @@ impl Default for Timings {
             poll_idle: Duration::from_secs(10),
             recheck: Duration::from_secs(5),
             pre_start: Duration::from_secs(20),
+            plan: Duration::from_secs(1),
             call: Duration::from_secs(5),
             retry_first: Duration::from_millis(10),
             retry_longest: Duration::from_secs(5),

@@ -101,7 +101,10 @@ impl DevicePlugin for Service {
         request: Request<PreferredAllocationRequest>,
     ) -> Result<Response<PreferredAllocationResponse>, Status> {
         let requests = request.into_inner().container_requests;
-        let container_responses = requests.iter().map(|request| self.prefer(request)).collect();
+        let mut container_responses = Vec::with_capacity(requests.len());
+        for request in &requests {
+            container_responses.push(self.prefer(request).await);
+        }
         Ok(Response::new(PreferredAllocationResponse { container_responses }))
     }
 
@@ -136,17 +139,20 @@ impl DevicePlugin for Service {
 }
 
 impl Service {
-    fn prefer(
+    async fn prefer(
         &self,
         request: &ContainerPreferredAllocationRequest,
     ) -> ContainerPreferredAllocationResponse {
         let size = usize::try_from(request.allocation_size).unwrap_or_default();
         ContainerPreferredAllocationResponse {
-            device_i_ds: self.node.prefer(
-                &self.resource,
-                (&request.available_device_i_ds, &request.must_include_device_i_ds),
-                size,
-            ),
+            device_i_ds: self
+                .node
+                .preferred(
+                    &self.resource,
+                    (&request.available_device_i_ds, &request.must_include_device_i_ds),
+                    size,
+                )
+                .await,
         }
     }
 }

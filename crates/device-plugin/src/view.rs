@@ -6,7 +6,7 @@
 
 use mpshare_api::config::{self, PluginOptions};
 use mpshare_api::status::FormerPods;
-use mpshare_api::{ChosenConfig, MpsRoot, NodeStatus, read_versioned};
+use mpshare_api::{BoundPods, ChosenConfig, MpsRoot, NodeStatus, read_versioned};
 use mpshare_core::{Inventory, NodeConfig, Reason};
 
 /// A config that was accepted.
@@ -35,6 +35,8 @@ pub(crate) struct View {
     pub(crate) inventory: Option<Inventory>,
     /// Where a report is missing.
     pub(crate) status_problem: Option<Reason>,
+    /// The pods that are bound to the node; `None` where nobody tells of them.
+    pub(crate) bound: Option<BoundPods>,
 }
 
 impl View {
@@ -43,6 +45,7 @@ impl View {
         let mut view = former.clone();
         view.take_config(root);
         view.take_status(root);
+        view.bound = read_versioned(&root.bound_pods()).ok().flatten();
         view
     }
 

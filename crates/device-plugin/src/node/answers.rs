@@ -6,15 +6,17 @@ use std::time::{Duration, Instant};
 
 use mpshare_api::status::DaemonStatus;
 use mpshare_api::{GpuState, GpuStatus};
-use mpshare_core::preference::{Choice, prefer};
-use mpshare_core::{DeviceId, Grant, Inventory, LiveShare, Mode, Reason, ResourceName, grant};
+use mpshare_core::preference::{Awaited, Choice, prefer};
+use mpshare_core::{Cut, DeviceId, Grant, Inventory, LiveShare, Mode, Reason, ResourceName, grant};
 use mpshare_kubelet::checkpoint::Entry;
 use mpshare_kubelet::device_plugin::ContainerAllocateResponse;
 use mpshare_telemetry::sentence;
 
 use super::{Footing, Node, State};
+use crate::Options;
 use crate::control_lock::{DaemonLife, daemon_life};
 use crate::gate;
+use crate::handoff;
 use crate::ledger::{Clients, Record};
 use crate::response::{CONTROL_NODES, DaemonPaths, Surroundings, response};
 use crate::view::Config;
@@ -40,20 +42,56 @@ impl Drop for Call<'_> {
 }
 
 impl Node {
-    /// Picks `size` of the `available` ids; none where there is no good choice, which is legal.
-    pub(crate) fn prefer(
+    /// Picks `size` of the `available` ids, once it is known for whom they may be; none where there
+    /// is no good choice, which is legal.
+    ///
+    /// The kubelet's sync loop waits meanwhile, so that this is done only where it matters and not
+    /// for long: units of memory are placed by a scheduler, and a unit of another card than the
+    /// planned one can leave a later pod without room on its own.
+    pub(crate) async fn preferred(
+        &self,
+        resource: &ResourceName,
+        ids: (&[String], &[String]),
+        size: usize,
+    ) -> Vec<String> {
+        let deadline = tokio::time::Instant::now() + self.options.timings.plan;
+        let mut changes = self.changes();
+        while !self.knows_who_asks(resource, size) {
+            tokio::select! {
+                () = tokio::time::sleep_until(deadline) => break,
+                _ = changes.changed() => {}
+            }
+        }
+        self.prefer(resource, ids, size)
+    }
+
+    /// Whether one of the pods that are known may be asking; always, where nobody plans or nobody
+    /// tells of pods.
+    fn knows_who_asks(&self, resource: &ResourceName, size: usize) -> bool {
+        let mut state = self.state();
+        let sharing = state.view.config.iter().flat_map(|config| &config.node.sharing);
+        let mut of_memory = sharing.filter(|it| matches!(it.cut, Cut::Memory(_)));
+        if state.view.bound.is_none() || !of_memory.any(|it| it.resource == *resource) {
+            return true;
+        }
+        let Some(awaited) = state.awaited(self.options(), resource) else { return true };
+        awaited.iter().any(|it| usize::try_from(it.units) == Ok(size))
+    }
+
+    fn prefer(
         &self,
         resource: &ResourceName,
         (available, required): (&[String], &[String]),
         size: usize,
     ) -> Vec<String> {
         let _call = Call::begin(self);
-        let state = self.state();
+        let mut state = self.state();
+        let awaited = state.awaited(self.options(), resource).unwrap_or_default();
         let (Some(plan), Some(config)) = (&state.plan, &state.view.config) else {
             return Vec::new();
         };
         let (available, required) = (known_ids(available), known_ids(required));
-        let choice = Choice { available: &available, required: &required, size };
+        let choice = Choice { available: &available, required: &required, size, awaited: &awaited };
         let is_granted = |ids: &[DeviceId]| self.grant(&state, resource, ids).is_ok();
         let ids = prefer(plan, config.node.policy, choice, is_granted);
         ids.iter().map(ToString::to_string).collect()
@@ -232,6 +270,14 @@ impl Node {
 }
 
 impl State {
+    /// Who may be asking for units; `None` where the kubelet's books can't be read, and then nobody
+    /// knows who has come.
+    fn awaited(&mut self, options: &Options, resource: &ResourceName) -> Option<Vec<Awaited>> {
+        let entries = self.checkpoint(&options.plugins_dir)?;
+        let bound = self.view.bound.as_ref()?;
+        Some(handoff::awaited(bound, &entries, resource))
+    }
+
     fn gpu_status(&self, share: &LiveShare) -> Option<&GpuStatus> {
         self.status().and_then(|status| status.gpu(share.gpu.as_str()))
     }

@@ -36,6 +36,8 @@ impl Node {
                 activity: Activity::default(),
                 ledger_failures: Failures::new("allocations can't be written"),
                 checkpoint_failures: Failures::new("kubelet checkpoint can't be used"),
+                told: None,
+                holdings_failures: Failures::new("holdings can't be written"),
             }),
             changed: watch::Sender::new(()),
             look: Notify::new(),

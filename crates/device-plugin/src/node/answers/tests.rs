@@ -1,5 +1,7 @@
 use super::*;
 use crate::testing::{options, ready, resource, shared_config, status, unit, write_config};
+use mpshare_api::BoundPods;
+use mpshare_api::bound_pods::{BoundContainer, BoundPod};
 use std::path::PathBuf;
 
 /// A node with two cards in two units each. No daemon can be looked at from here, so that all
@@ -22,7 +24,7 @@ fn node(dir: &tempfile::TempDir) -> Node {
     Node::start(options, Instant::now())
 }
 
-fn pipe_directory(options: &crate::Options, index: u32) -> PathBuf {
+fn pipe_directory(options: &Options, index: u32) -> PathBuf {
     let uuid = crate::testing::uuid(index);
     options.root().gpu(&resource("nvidia.com/gpu"), &uuid).pipe()
 }
@@ -70,4 +72,62 @@ async fn a_container_without_a_record_has_the_holders_looked_at() {
     let soon = Duration::from_secs(10);
     assert_eq!(node.pre_start(&ids).await.unwrap_err().code(), "NotRecorded");
     assert!(tokio::time::timeout(soon, node.look.notified()).await.is_ok());
+}
+
+const MEM: &str = "aliyun.com/gpu-mem";
+
+/// Two cards of 15 GiB in units of one, of which containers are told in `bound-pods.json`.
+fn node_in_units(dir: &tempfile::TempDir) -> Node {
+    let mut options = options(dir.path());
+    options.timings.plan = Duration::from_secs(20);
+    let root = options.root();
+    std::fs::create_dir_all(root.path()).unwrap();
+    let sharing = "{name: aliyun.com/gpu-mem, memoryUnit: 1Gi}";
+    write_config(&root, "gpu-mem", &format!("sharing: {{mps: {{resources: [{sharing}]}}}}"));
+    let cards = [0, 1].map(|index| ready(index, "mps/aliyun.com/gpu-mem/15x1024M@100.0"));
+    mpshare_api::write_document(&root.status(), &status(cards.into())).unwrap();
+    tell(&root, &[]);
+    Node::start(options, Instant::now())
+}
+
+/// Says of pods which card one container each was planned on for one unit.
+fn tell(root: &mpshare_api::MpsRoot, planned: &[(&str, u32)]) {
+    let pods = planned.iter().map(|(uid, gpu)| BoundPod {
+        uid: (*uid).to_owned(),
+        namespace: "ns".to_owned(),
+        name: (*uid).to_owned(),
+        containers: vec![BoundContainer {
+            name: "c".to_owned(),
+            resource: MEM.to_owned(),
+            units: 1,
+            gpu: Some(crate::testing::uuid(*gpu).to_string()),
+        }],
+    });
+    let document = BoundPods { pods: pods.collect(), ..BoundPods::default() };
+    mpshare_api::write_document(&root.bound_pods(), &document).unwrap();
+}
+
+#[tokio::test]
+async fn the_planned_card_is_waited_for_and_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_in_units(&dir);
+    let all: Vec<String> = [unit(0, 0), unit(1, 0)].map(|id| id.to_string()).into();
+    let memory = resource(MEM);
+    let asked = node.preferred(&memory, (&all, &[]), 1);
+    let told = async {
+        assert!(!node.knows_who_asks(&memory, 1));
+        tell(&node.options.root(), &[("pod-a", 1)]);
+        node.refresh(Instant::now());
+    };
+    let (picked, ()) = tokio::join!(asked, told);
+    assert_eq!(picked, [unit(1, 0).to_string()]);
+}
+
+#[test]
+fn nobody_is_waited_for_where_units_are_no_amounts_of_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(&dir);
+    tell(&node.options.root(), &[]);
+    node.refresh(Instant::now());
+    assert!(node.knows_who_asks(&resource("nvidia.com/gpu"), 1));
 }
