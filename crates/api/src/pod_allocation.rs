@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use mpshare_core::ledger::{Allocation, Card, Claim, Demand, Stage};
+use mpshare_core::ledger::{Allocation, Card, Claim, Demand, Stage, Wish};
 use serde_json::{Map, Value};
 
 use crate::names;
@@ -42,7 +42,7 @@ pub fn text(allocation: &Allocation) -> String {
 /// All annotations of a pod that gets this allocation on these cards, decided at `unix_nanos`.
 ///
 /// Aliyun's first kind knows one GPU per pod, so that its index is left out where containers have
-/// several; its second kind knows no init containers.
+/// several; its second kind knows no init containers; both are of units of memory.
 pub fn annotations(
     allocation: &Allocation,
     demand: &Demand,
@@ -50,6 +50,10 @@ pub fn annotations(
     unix_nanos: u128,
 ) -> BTreeMap<&'static str, String> {
     let time = unix_nanos.to_string();
+    let is_memory = |wish: &Wish| wish.resource.as_str() == names::MEMORY_RESOURCE;
+    if !demand.wishes().iter().any(is_memory) {
+        return [(names::ALLOCATION, text(allocation))].into();
+    }
     let mut all = BTreeMap::from([
         (names::ALLOCATION, text(allocation)),
         (names::V1_POD, demand.peak().to_string()),
@@ -83,7 +87,6 @@ fn second_kind(allocation: &Allocation, demand: &Demand, cards: &[Card]) -> Valu
 mod tests {
     use super::*;
     use mpshare_core::Memory;
-    use mpshare_core::ledger::Wish;
     use proptest::prelude::*;
 
     fn card(index: u32) -> Card {

@@ -26,6 +26,11 @@ impl Annotations {
         Self { gpus: all.get(NODE_GPUS).cloned(), count: all.get(GPU_COUNT).cloned() }
     }
 
+    /// The cards that they tell of.
+    pub(crate) fn gpus(&self) -> Option<NodeGpus> {
+        self.gpus.as_ref()?.parse().ok()
+    }
+
     /// By key, with `None` for one that is to go.
     pub(crate) const fn entries(&self) -> [(&'static str, &Option<String>); 2] {
         [(NODE_GPUS, &self.gpus), (GPU_COUNT, &self.count)]

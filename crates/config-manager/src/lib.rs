@@ -1,5 +1,7 @@
 //! The config-manager role: node labels and a `ConfigMap` -> `config.yaml`, and what became of it
 //! -> the node condition `MPSShareReady`, the node annotation `mpshare.io/gpus` and Events on the node.
+//! It also tells the device plugin what the API says of the node's pods, and the API where these
+//! really are.
 //!
 //! Level-triggered: whatever changes, the whole decision is made again from what is known now, so
 //! that no lost signal can leave a node on an old config (facts/nvidia-device-plugin.md 4). The
@@ -12,19 +14,23 @@
 //! | `condition` | decision x status -> the node condition (pure) |
 //! | `announcement` | what changed since last time -> Events (pure) |
 //! | `inventory` | config x status x live shares -> the node annotations (pure) |
+//! | `handoff` | pods x who holds what -> their annotations (pure) |
+//! | `pods` | the node's pods that ask for units |
 //! | `node_status` | whether another system manages the node's cards, and what of ours is there |
 //! | `published` | condition and annotations as the API has them |
 //! | `sources` | what is known now, as one stream of facts |
-//! | `publish` | condition, annotations and Events -> API |
+//! | `publish` | condition, annotations of node and pods, and Events -> API |
 //! | `reconcile` | the loop |
 
 mod announcement;
 mod backoff;
 pub mod choice;
 mod condition;
+mod handoff;
 mod inventory;
 mod node_status;
 mod options;
+mod pods;
 mod publish;
 mod published;
 mod reconcile;

@@ -4,6 +4,7 @@
 mod contest;
 mod event;
 mod node;
+mod pods;
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::reconcile::NodeAnnouncement;
 use contest::{Answer, Contest};
 use event::{Clerk, Verdict};
 use node::NodeStatusClient;
+pub(crate) use pods::corrections;
 
 /// Changes that follow each other this closely are published as one: a switch of the config is
 /// over before anybody could read that it goes on.

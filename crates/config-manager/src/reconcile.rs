@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _};
 use kube::Client;
-use mpshare_api::write_document;
+use mpshare_api::inventory_annotation::NodeGpus;
+use mpshare_api::{BoundPods, DocumentError, write_derived, write_document};
 use mpshare_core::Reason;
-use mpshare_telemetry::sentence;
+use mpshare_telemetry::{Failures, sentence};
 use mpshare_watch::{Removed, sole};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
@@ -17,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::announcement::{Announcement, Announcer, Severity};
 use crate::condition::condition;
-use crate::inventory::annotations;
+use crate::handoff::{self, Correction};
+use crate::inventory::{Annotations, annotations};
 use crate::options::Options;
 use crate::publish::{self, NodeReport};
 use crate::sources;
@@ -63,22 +65,26 @@ pub async fn run(
     tracing::info!(node = options.node, source = %options.source, "choosing this node's config");
     let (conditions, condition) = watch::channel(None);
     let (events, announcements) = mpsc::channel(WAITING_EVENTS);
+    let (corrections, corrected) = watch::channel(Vec::new());
     let node = options.node.clone();
-    let publishing = futures::future::join(
+    let publishing = futures::future::join3(
         publish::conditions(client.clone(), node.clone(), condition),
         publish::events(client.clone(), node, announcements),
+        publish::corrections(client.clone(), corrected),
     );
     let reconciler = Reconciler {
         view: View::default(),
         announcer: Announcer::default(),
         conditions,
         events,
+        corrections,
+        bound_failures: Failures::new("bound pods can't be told to the device plugin"),
         options,
     };
     tokio::select! {
         () = shutdown.cancelled() => Ok(()),
         ended = reconciler.run(&client) => Ok(ended?),
-        ((), ()) = publishing => Ok(()),
+        ((), (), ()) = publishing => Ok(()),
     }
 }
 
@@ -87,6 +93,8 @@ struct Reconciler {
     announcer: Announcer,
     conditions: watch::Sender<Option<NodeReport>>,
     events: mpsc::Sender<NodeAnnouncement>,
+    corrections: watch::Sender<Vec<Correction>>,
+    bound_failures: Failures,
     options: Options,
 }
 
@@ -117,6 +125,36 @@ impl Reconciler {
 
     /// Whether what was decided could be done.
     fn reconcile(&mut self) -> bool {
+        // First, because a kubelet may be waiting for it.
+        let is_told = self.tell_bound_pods();
+        self.reconcile_config() && is_told
+    }
+
+    /// Writes down which pods are bound unless it's there already.
+    fn tell_bound_pods(&mut self) -> bool {
+        match self.write_bound_pods() {
+            Ok(()) => {
+                self.bound_failures.over();
+                true
+            }
+            Err(error) => {
+                self.bound_failures.failed(&sentence(&error));
+                false
+            }
+        }
+    }
+
+    fn write_bound_pods(&self) -> Result<(), DocumentError> {
+        let Some(pods) = &self.view.pods else { return Ok(()) };
+        let facts: Vec<_> = pods.iter().map(|pod| pod.facts.clone()).collect();
+        let wanted = BoundPods::of(&facts);
+        if self.view.bound.as_ref() == Some(&wanted) {
+            return Ok(());
+        }
+        write_derived(&self.options.root.bound_pods(), &wanted)
+    }
+
+    fn reconcile_config(&mut self) -> bool {
         let Some(decision) = self.view.decide(&self.options) else {
             return true;
         };
@@ -176,9 +214,22 @@ impl Reconciler {
             ),
             sight: node.sight.clone(),
         };
+        self.correct_pods(next.annotations.as_ref().and_then(Annotations::gpus).as_ref());
         self.conditions.send_if_modified(|last| {
             let differs = last.as_ref() != Some(&next);
             *last = Some(next);
+            differs
+        });
+    }
+
+    fn correct_pods(&self, gpus: Option<&NodeGpus>) {
+        let (Some(pods), Some(holdings)) = (&self.view.pods, &self.view.holdings) else {
+            return;
+        };
+        let next = handoff::corrections(pods, holdings, gpus);
+        self.corrections.send_if_modified(|last| {
+            let differs = *last != next;
+            *last = next;
             differs
         });
     }

@@ -17,8 +17,8 @@ use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client};
 use mpshare_api::config::MAX_BYTES;
 use mpshare_api::{
-    Allocations, ChosenConfig, MpsRoot, NodeStatus, PluginStatus, Versioned, read_file,
-    read_versioned,
+    Allocations, BoundPods, ChosenConfig, Holdings, MpsRoot, NodeStatus, PluginStatus, Versioned,
+    read_file, read_versioned,
 };
 use mpshare_telemetry::sentence;
 use mpshare_watch::{Directory, IfMissing, Removed, WatchMask};
@@ -26,6 +26,7 @@ use mpshare_watch::{Directory, IfMissing, Removed, WatchMask};
 use crate::backoff::Doubling;
 use crate::node_status::{NodeStatusFacts, NodeStatusReader};
 use crate::options::{ConfigSource, Options};
+use crate::pods;
 use crate::view::{Fact, NodeFacts};
 
 /// Waits between attempts to reach the API, with jitter.
@@ -50,7 +51,9 @@ pub(crate) fn facts(
         ConfigSource::ConfigMap { namespace, name } => config_map(client, namespace, name),
         ConfigSource::Directory(path) => directory(path.clone()),
     };
-    select_all([node(client, &options.node), configs, files(options.root.clone())])
+    let pods = patient("pods of this node", pods::on(client, &options.node));
+    let pods = pods.map(Fact::Pods).map(Ok).boxed();
+    select_all([node(client, &options.node), configs, pods, files(options.root.clone())])
 }
 
 /// The Node, seen by its metadata; each change of it, of its status too, has what counts of its
@@ -170,15 +173,24 @@ fn read_text(path: &Path) -> io::Result<String> {
 /// The supervisor's report, what the device plugin says and hands out, and what stands in `config.yaml`.
 fn files(root: MpsRoot) -> BoxStream<'static, Told> {
     let concerns = |name: &OsStr| {
-        ["status.json", "device-plugin.json", "allocations.json", "config.yaml"]
-            .iter()
-            .any(|file| name == *file)
+        [
+            "status.json",
+            "device-plugin.json",
+            "allocations.json",
+            "holdings.json",
+            "bound-pods.json",
+            "config.yaml",
+        ]
+        .iter()
+        .any(|file| name == *file)
     };
     let changes = changes(root.path().to_owned(), concerns);
     let read = move || Fact::Files {
         status: read_tolerantly::<NodeStatus>(&root.status()),
         plugin: read_tolerantly::<PluginStatus>(&root.plugin_status()),
         allocations: read_tolerantly::<Allocations>(&root.allocations()),
+        holdings: read_tolerantly::<Holdings>(&root.holdings()),
+        bound: read_tolerantly::<BoundPods>(&root.bound_pods()),
         config: read_tolerantly::<ChosenConfig>(&root.config()),
     };
     changes.map(move |told| told.map(|()| read())).boxed()

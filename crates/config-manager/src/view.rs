@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use mpshare_api::config::{self, AcceptedConfig};
 use mpshare_api::status::ReasonText;
-use mpshare_api::{Allocations, ChosenConfig, NodeStatus, PluginStatus};
+use mpshare_api::{Allocations, BoundPods, ChosenConfig, Holdings, NodeStatus, PluginStatus};
 use mpshare_core::{LiveShare, Reason, SharedResource};
 
 use crate::choice::{Choice, Defaults, choose};
+use crate::handoff::NodePod;
 use crate::options::Options;
 use crate::published::Sight;
 
@@ -26,9 +27,15 @@ pub(crate) enum Fact {
         plugin: Option<PluginStatus>,
         /// What the device plugin has handed out.
         allocations: Option<Allocations>,
+        /// Who holds what of it.
+        holdings: Option<Holdings>,
+        /// What the device plugin is told of pods.
+        bound: Option<BoundPods>,
         /// What `config.yaml` holds.
         config: Option<ChosenConfig>,
     },
+    /// The node's pods that ask for units, in the order of their creation.
+    Pods(Vec<NodePod>),
 }
 
 /// What is needed of the Node object.
@@ -61,6 +68,12 @@ pub(crate) struct View {
     pub(crate) plugin: Vec<ReasonText>,
     /// What containers hold of the cards.
     pub(crate) live: Vec<LiveShare>,
+    /// Who holds what of them.
+    pub(crate) holdings: Option<Holdings>,
+    /// What the device plugin is told of pods.
+    pub(crate) bound: Option<BoundPods>,
+    /// The node's pods that ask for units.
+    pub(crate) pods: Option<Vec<NodePod>>,
     /// What `config.yaml` holds, as far as it can be used.
     pub(crate) in_force: Option<Config>,
     has_read_files: bool,
@@ -88,10 +101,13 @@ impl View {
             Fact::Configs(configs) => {
                 self.configs = configs.map_or(Configs::Missing, Configs::Available);
             }
-            Fact::Files { status, plugin, allocations, config } => {
+            Fact::Pods(pods) => self.pods = Some(pods),
+            Fact::Files { status, plugin, allocations, holdings, bound, config } => {
                 self.status = status;
                 self.plugin = plugin.map(|plugin| plugin.reasons).unwrap_or_default();
                 self.live = allocations.unwrap_or_default().live();
+                self.holdings = holdings;
+                self.bound = bound;
                 self.in_force = config.and_then(Config::read_back);
                 self.has_read_files = true;
             }
@@ -186,7 +202,14 @@ mod tests {
     }
 
     fn no_files() -> Fact {
-        Fact::Files { status: None, plugin: None, allocations: None, config: None }
+        Fact::Files {
+            status: None,
+            plugin: None,
+            allocations: None,
+            holdings: None,
+            bound: None,
+            config: None,
+        }
     }
 
     fn configs(text: &str) -> Fact {

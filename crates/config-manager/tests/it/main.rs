@@ -8,6 +8,7 @@
 mod cards;
 mod harness;
 mod others;
+mod pods;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

@@ -1,0 +1,186 @@
+//! What pods' annotations should say of their cards: what the kubelet says that they have.
+//!
+//! The scheduler's ledger believes the annotations, so an order of writes matters. Two pods of
+//! equal size that got each other's cards, corrected one after the other, would for a moment both
+//! be on one card, and the other would look free. So the wrong claims are withdrawn first, all of
+//! them: a pod without a claim counts on every card. Claims are made again once no bound pod is on
+//! its way to its units any more, since such a pod may be steered by what is claimed now.
+
+use std::collections::BTreeMap;
+
+use mpshare_api::Holdings;
+use mpshare_api::holdings::{Holding, PodKey};
+use mpshare_api::inventory_annotation::NodeGpus;
+use mpshare_api::names::{
+    ALLOCATION, MEMORY_RESOURCE, V1_ASSIGNED, V1_ASSUME_TIME, V2_ASSIGNED, V2_ASSUME_TIME,
+};
+use mpshare_api::pod::Pod;
+use mpshare_api::pod_allocation::annotations;
+use mpshare_core::ledger::{Allocation, Card, Claim, PodFacts};
+
+/// The annotations that say whether units have been handed out, and what they say then.
+const ASSIGNED: [&str; 2] = [V1_ASSIGNED, V2_ASSIGNED];
+const TRUE: &str = "true";
+
+/// A pod of the node that asks for units.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NodePod {
+    /// What the ledger knows of it.
+    pub(crate) facts: PodFacts,
+    /// When it was created.
+    pub(crate) created: String,
+    /// Whether its annotations say that its units have been handed out, where they say such things.
+    pub(crate) is_assigned: bool,
+}
+
+impl NodePod {
+    /// Of a pod; `None` when it asks for nothing of ours or has ended.
+    pub(crate) fn of(pod: &Pod, created: String) -> Option<Self> {
+        let facts = pod.facts()?;
+        let asks_memory =
+            facts.demand.wishes().iter().any(|wish| wish.resource.as_str() == MEMORY_RESOURCE);
+        let says_so = |key| pod.metadata.annotations.get(key).is_some_and(|value| value == TRUE);
+        let is_assigned = !asks_memory || ASSIGNED.into_iter().all(says_so);
+        Some(Self { facts, created, is_assigned })
+    }
+}
+
+/// A change of one pod's annotations.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Correction {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// A pod that has the name by now is another one.
+    pub(crate) uid: String,
+    pub(crate) change: Change,
+}
+
+/// What to change.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Change {
+    /// The claim is wrong.
+    Withdraw,
+    /// The claim is right, and the units have been handed out.
+    Assigned,
+    /// These annotations say where the pod really is.
+    Claim(BTreeMap<&'static str, String>),
+}
+
+impl Change {
+    /// The annotations to write; `None` for one that is to go.
+    pub(crate) fn annotations(&self) -> BTreeMap<&'static str, Option<String>> {
+        match self {
+            Self::Withdraw => [(ALLOCATION, None)].into(),
+            Self::Assigned => ASSIGNED.map(|key| (key, Some(TRUE.to_owned()))).into(),
+            Self::Claim(all) => {
+                all.iter().map(|(key, value)| (*key, Some(value.clone()))).collect()
+            }
+        }
+    }
+}
+
+/// What has to be written now, given the node's cards and who holds what of them.
+pub(crate) fn corrections(
+    pods: &[NodePod],
+    holdings: &Holdings,
+    gpus: Option<&NodeGpus>,
+) -> Vec<Correction> {
+    let Some(gpus) = gpus else { return Vec::new() };
+    let cards = gpus.cards();
+    let (mut now, mut claims) = (Vec::new(), Vec::new());
+    let mut all_have_come = true;
+    for pod in pods.iter().filter(|pod| is_shared(&pod.facts, &cards)) {
+        let truth = match truth(&pod.facts, holdings, &cards) {
+            Truth::At(truth) => truth,
+            Truth::OnItsWay => {
+                all_have_come = false;
+                continue;
+            }
+            Truth::Odd => continue,
+        };
+        match &pod.facts.claim {
+            Claim::Of(claimed) if *claimed == truth && pod.is_assigned => {}
+            Claim::Of(claimed) if *claimed == truth => now.push(correct(pod, Change::Assigned)),
+            Claim::Of(_) => now.push(correct(pod, Change::Withdraw)),
+            Claim::Absent | Claim::Unreadable => {
+                let all = claim(&truth, &pod.facts, &cards);
+                claims.push(correct(pod, Change::Claim(all)));
+            }
+        }
+    }
+    let is_any_wrong = now.iter().any(|it| it.change == Change::Withdraw);
+    if all_have_come && !is_any_wrong {
+        now.extend(claims);
+    }
+    now.sort_unstable();
+    now
+}
+
+/// All that is to be said of a pod that is there. The time of the decision is its scheduler's.
+fn claim(truth: &Allocation, pod: &PodFacts, cards: &[Card]) -> BTreeMap<&'static str, String> {
+    let mut all = annotations(truth, &pod.demand, cards, 0);
+    all.retain(|key, _| ![V1_ASSUME_TIME, V2_ASSUME_TIME].contains(key));
+    for key in ASSIGNED {
+        all.entry(key).and_modify(|value| TRUE.clone_into(value));
+    }
+    all
+}
+
+/// Whether all of a pod's units are of shared cards of this node.
+fn is_shared(pod: &PodFacts, cards: &[Card]) -> bool {
+    pod.demand.wishes().iter().all(|wish| {
+        let mut offered = cards.iter().filter(|card| card.resource == wish.resource).peekable();
+        offered.peek().is_some() && offered.all(|card| !card.is_whole())
+    })
+}
+
+/// Where a pod is.
+enum Truth {
+    /// All of its containers are there.
+    At(Allocation),
+    /// A container has nothing yet.
+    OnItsWay,
+    /// A container has something else than it asks for, such as units of a former config.
+    Odd,
+}
+
+fn truth(pod: &PodFacts, holdings: &Holdings, cards: &[Card]) -> Truth {
+    let mut allocation = Allocation::default();
+    for wish in pod.demand.wishes() {
+        let mine = holdings.entries.iter().filter(|holding| {
+            is_of(&holding.pod, pod)
+                && holding.container == wish.container
+                && holding.resource == wish.resource.as_str()
+        });
+        let mine: Vec<&Holding> = mine.collect();
+        let here = match mine.as_slice() {
+            [] => return Truth::OnItsWay,
+            [one] if one.units == wish.units => {
+                cards.iter().find(|card| card.uuid.as_str() == one.gpu)
+            }
+            _ => None,
+        };
+        let Some(card) = here else { return Truth::Odd };
+        allocation.0.insert(wish.container.clone(), [(card.uuid.clone(), wish.units)].into());
+    }
+    Truth::At(allocation)
+}
+
+fn is_of(key: &PodKey, pod: &PodFacts) -> bool {
+    match key {
+        PodKey::Uid(uid) => *uid == pod.uid.0,
+        PodKey::Name { namespace, name } => *namespace == pod.namespace && *name == pod.name,
+    }
+}
+
+fn correct(pod: &NodePod, change: Change) -> Correction {
+    Correction {
+        namespace: pod.facts.namespace.clone(),
+        name: pod.facts.name.clone(),
+        uid: pod.facts.uid.0.clone(),
+        change,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+use super::*;
+use serde_json::{Value, json};
+
+const MEM: &str = "aliyun.com/gpu-mem";
+
+fn gpus() -> NodeGpus {
+    let card = |index: u32| {
+        json!({"uuid": format!("GPU-0{index}"), "index": index, "model": "T4", "memoryMiB": 15360,
+               "unitMiB": 1024, "units": 15, "state": "Ready"})
+    };
+    json!([card(0), card(1)]).to_string().parse().unwrap()
+}
+
+/// A pod with a container per amount, called `c0`, `c1`...
+fn pod(name: &str, amounts: &[u64], annotations: &Value) -> NodePod {
+    let containers: Vec<Value> = amounts
+        .iter()
+        .enumerate()
+        .map(|(at, units)| {
+            json!({"name": format!("c{at}"), "resources": {"limits": {MEM: units.to_string()}}})
+        })
+        .collect();
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"uid": name, "namespace": "ns", "name": name, "annotations": annotations},
+        "spec": {"nodeName": "here", "containers": containers},
+    }))
+    .unwrap();
+    NodePod::of(&pod, String::new()).unwrap()
+}
+
+fn planned(name: &str, card: &str, assigned: &str) -> NodePod {
+    let allocation = json!({"c0": {card: 7}}).to_string();
+    pod(name, &[7], &json!({ALLOCATION: allocation, V1_ASSIGNED: assigned, V2_ASSIGNED: assigned}))
+}
+
+fn holding(name: &str, container: &str, card: &str, units: u64) -> Holding {
+    Holding {
+        pod: PodKey::Uid(name.to_owned()),
+        container: container.to_owned(),
+        resource: MEM.to_owned(),
+        gpu: card.to_owned(),
+        units,
+    }
+}
+
+fn held(entries: &[(&str, &str)]) -> Holdings {
+    Holdings::of(entries.iter().map(|(name, card)| holding(name, "c0", card, 7)).collect())
+}
+
+/// Pod and change, the latter in a word.
+fn due(pods: &[NodePod], holdings: &Holdings) -> Vec<(String, &'static str)> {
+    let all = corrections(pods, holdings, Some(&gpus()));
+    let word = |change: &Change| match change {
+        Change::Withdraw => "withdraw",
+        Change::Assigned => "assigned",
+        Change::Claim(_) => "claim",
+    };
+    all.iter().map(|it| (it.name.clone(), word(&it.change))).collect()
+}
+
+fn named(words: &[(&str, &'static str)]) -> Vec<(String, &'static str)> {
+    words.iter().map(|(name, word)| ((*name).to_owned(), *word)).collect()
+}
+
+#[test]
+fn a_pod_that_is_where_it_was_planned_is_only_said_to_be_assigned() {
+    let holdings = held(&[("a", "GPU-00")]);
+    assert_eq!(due(&[planned("a", "GPU-00", "false")], &holdings), named(&[("a", "assigned")]));
+    assert_eq!(due(&[planned("a", "GPU-00", "true")], &holdings), []);
+    assert_eq!(due(&[planned("a", "GPU-00", "false")], &held(&[])), [], "it hasn't come yet");
+}
+
+#[test]
+fn two_pods_that_got_each_others_cards_lose_both_claims_before_one_is_made_again() {
+    let holdings = held(&[("a", "GPU-01"), ("b", "GPU-00")]);
+    let wrong = [planned("a", "GPU-00", "false"), planned("b", "GPU-01", "false")];
+    assert_eq!(due(&wrong, &holdings), named(&[("a", "withdraw"), ("b", "withdraw")]));
+    let without = |name| pod(name, &[7], &json!({}));
+    let one_left = [without("a"), planned("b", "GPU-01", "false")];
+    assert_eq!(due(&one_left, &holdings), named(&[("b", "withdraw")]));
+    let none_left = [without("a"), without("b")];
+    assert_eq!(due(&none_left, &holdings), named(&[("a", "claim"), ("b", "claim")]));
+}
+
+#[test]
+fn a_claim_is_made_with_all_annotations_but_the_schedulers_time() {
+    let holdings = held(&[("a", "GPU-01")]);
+    let all = corrections(&[pod("a", &[7], &json!({}))], &holdings, Some(&gpus()));
+    let all = all[0].change.annotations();
+    let form: Vec<String> =
+        all.iter().map(|(key, value)| format!("{key}={}", value.as_ref().unwrap())).collect();
+    assert_eq!(
+        form,
+        [
+            "ALIYUN_COM_GPU_MEM_ASSIGNED=true",
+            "ALIYUN_COM_GPU_MEM_DEV=15",
+            "ALIYUN_COM_GPU_MEM_IDX=1",
+            "ALIYUN_COM_GPU_MEM_POD=7",
+            r#"mpshare.io/allocation={"c0":{"GPU-01":7}}"#,
+            r#"scheduler.framework.gpushare.allocation={"0":{"1":7}}"#,
+            "scheduler.framework.gpushare.assigned=true",
+        ]
+    );
+}
+
+#[test]
+fn while_a_pod_is_on_its_way_no_claim_is_made() {
+    let pods = [pod("a", &[7], &json!({})), planned("b", "GPU-01", "false")];
+    assert_eq!(due(&pods, &held(&[("a", "GPU-01")])), []);
+    let come = held(&[("a", "GPU-01"), ("b", "GPU-01")]);
+    assert_eq!(due(&pods, &come), named(&[("a", "claim"), ("b", "assigned")]));
+}
+
+#[test]
+fn all_containers_of_a_pod_count() {
+    let two = pod("a", &[7, 2], &json!({}));
+    let first = Holdings::of(vec![holding("a", "c0", "GPU-00", 7)]);
+    assert_eq!(due(std::slice::from_ref(&two), &first), []);
+    let both = Holdings::of(vec![holding("a", "c0", "GPU-00", 7), holding("a", "c1", "GPU-01", 2)]);
+    let all = corrections(&[two], &both, Some(&gpus()));
+    assert_eq!(
+        all[0].change.annotations()[ALLOCATION].as_deref(),
+        Some(r#"{"c0":{"GPU-00":7},"c1":{"GPU-01":2}}"#)
+    );
+}
+
+#[test]
+fn garbage_is_replaced_and_what_makes_no_sense_is_left_alone() {
+    let garbage = pod("a", &[7], &json!({ALLOCATION: "{{{"}));
+    let odd = planned("b", "GPU-01", "false");
+    let holdings = Holdings::of(vec![
+        holding("a", "c0", "GPU-00", 7),
+        holding("b", "c0", "GPU-01", 3),
+        holding("gone", "c0", "GPU-01", 3),
+    ]);
+    assert_eq!(due(&[garbage, odd], &holdings), named(&[("a", "claim")]));
+    let unknown = Holdings::of(vec![holding("a", "c0", "GPU-99", 7)]);
+    assert_eq!(due(&[pod("a", &[7], &json!({}))], &unknown), []);
+    assert_eq!(corrections(&[pod("a", &[7], &json!({}))], &unknown, None), []);
+}
