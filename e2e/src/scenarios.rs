@@ -6,6 +6,7 @@
 mod ack;
 mod clients;
 mod lifecycle;
+mod race;
 mod refusals;
 mod restarts;
 mod tenants;
@@ -53,6 +54,7 @@ pub const ALL: &[Scenario] = &[
     Scenario { name: "driver-on-the-node", run: lifecycle::driver_on_the_node },
     Scenario { name: "nvidia-values", run: lifecycle::nvidia_values },
     Scenario { name: "ack-document", run: ack::document },
+    Scenario { name: "race-of-a-hundred", run: race::of_a_hundred },
     Scenario { name: "uninstall-with-clients", run: lifecycle::uninstall_with_clients },
     Scenario { name: "uninstall", run: lifecycle::uninstall },
 ];
@@ -78,6 +80,9 @@ pub const SHARING: [(&str, u32); 3] = [(ONE_CARD, 2), (TWO_CARDS, 4), (ODD_CARDS
 /// The node of the ACK document, with one card of 15 GiB.
 pub const FIFTEEN_GIB: &str = "gpu-d";
 
+/// The node of many small shares: eight cards of 15 GiB.
+pub const EIGHT_CARDS: &str = "gpu-e";
+
 /// The nodes of the cluster.
 pub fn nodes() -> Vec<NodeSpec> {
     let node = |name: &str, version: &str, models: &[Model]| NodeSpec {
@@ -92,6 +97,7 @@ pub fn nodes() -> Vec<NodeSpec> {
         node(TWO_CARDS, "555.42.06", &[Model::T4, Model::T4]),
         node(FIFTEEN_GIB, "555.42.06", &[Model::T4]),
         node(ODD_CARDS, "535.161.08", &[Model::T4, Model::A100Mig, Model::P4]),
+        node(EIGHT_CARDS, "555.42.06", &[Model::T4; 8]),
     ]
 }
 

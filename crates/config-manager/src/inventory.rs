@@ -8,6 +8,7 @@ use mpshare_api::names::{GPU_COUNT, NODE_GPUS};
 use mpshare_api::{GpuState, GpuStatus, NodeStatus};
 use mpshare_core::{GpuPlan, LiveShare, ResourceName, UnitState, plan};
 
+use crate::usage::Usage;
 use crate::view::Config;
 
 /// What a unit of a card without units is said to be.
@@ -42,6 +43,7 @@ pub(crate) fn annotations(
     in_force: Option<&Config>,
     status: Option<&NodeStatus>,
     live: &[LiveShare],
+    usage: &Usage,
 ) -> Option<Annotations> {
     let Some(config) = in_force else {
         return Some(Annotations::default());
@@ -53,6 +55,7 @@ pub(crate) fn annotations(
     }
     let unit = node.gpus.iter().filter(|plan| plan.is_shared()).find_map(unit_mib);
     let usual = Usual {
+        usage,
         driver: &status.driver,
         resource: node
             .gpus
@@ -70,8 +73,9 @@ pub(crate) fn annotations(
     })
 }
 
-/// What cards have that the config is refused on.
+/// What isn't of one card's plan: what cards have that the config is refused on, and what is used.
 struct Usual<'a> {
+    usage: &'a Usage,
     driver: &'a str,
     resource: Option<&'a ResourceName>,
     unit_mib: u64,
@@ -90,7 +94,7 @@ fn node_gpu(gpu: &GpuStatus, plan: &GpuPlan, usual: &Usual<'_>) -> NodeGpu {
         state: state(gpu, plan).to_string(),
         resource: resource.map(ToString::to_string),
         reason: gpu.reason.as_ref().map(|reason| reason.message.clone()),
-        used_mib: None,
+        used_mib: usual.usage.of(&gpu.uuid),
         compute_capability: Some(format!("{major}.{minor}")),
         driver: Some(usual.driver.to_owned()),
     }

@@ -16,6 +16,7 @@
 //! | `inventory` | config x status x live shares -> the node annotations (pure) |
 //! | `handoff` | pods x who holds what -> their annotations (pure) |
 //! | `pods` | the node's pods that ask for units |
+//! | `usage` | how much of each card is in use, as often as it is published (pure) |
 //! | `node_status` | whether another system manages the node's cards, and what of ours is there |
 //! | `published` | condition and annotations as the API has them |
 //! | `sources` | what is known now, as one stream of facts |
@@ -35,6 +36,7 @@ mod publish;
 mod published;
 mod reconcile;
 mod sources;
+mod usage;
 mod view;
 
 pub use choice::Fallback;

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{FutureExt as _, StreamExt as _};
 use kube::Client;
@@ -23,6 +23,7 @@ use crate::inventory::{Annotations, annotations};
 use crate::options::Options;
 use crate::publish::{self, NodeReport};
 use crate::sources;
+use crate::usage::Usage;
 use crate::view::{Config, View};
 
 /// Events that wait for the API; more are dropped.
@@ -79,6 +80,7 @@ pub async fn run(
         events,
         corrections,
         bound_failures: Failures::new("bound pods can't be told to the device plugin"),
+        usage: Usage::default(),
         options,
     };
     tokio::select! {
@@ -95,6 +97,7 @@ struct Reconciler {
     events: mpsc::Sender<NodeAnnouncement>,
     corrections: watch::Sender<Vec<Correction>>,
     bound_failures: Failures,
+    usage: Usage,
     options: Options,
 }
 
@@ -170,6 +173,7 @@ impl Reconciler {
         for announcement in self.announcer.others(&self.view.others()) {
             self.announce(announcement);
         }
+        self.usage.update(self.view.status.as_ref(), Instant::now());
         self.publish(refused.as_ref());
         !matches!(refused, Some(Reason::ConfigNotWritten { .. }))
     }
@@ -211,6 +215,7 @@ impl Reconciler {
                 self.view.in_force.as_ref(),
                 self.view.status.as_ref(),
                 &self.view.live,
+                &self.usage,
             ),
             sight: node.sight.clone(),
         };

@@ -181,6 +181,11 @@ impl Node {
         self.start_kubelet()
     }
 
+    /// Where its kubelet tells which pod has which devices, reached from outside.
+    pub fn pod_resources_socket(&self) -> PathBuf {
+        self.host.path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    }
+
     /// Imports an image archive.
     pub fn import(&self, archive: &Path) -> Result<()> {
         let archive = archive.to_str().context("the archive's path isn't UTF-8")?;
@@ -193,7 +198,14 @@ impl Node {
         let dir = dir.join(self.name());
         fs::create_dir_all(&dir)?;
         let mps = self.host.path("/run/nvidia/mps");
-        for file in ["config.yaml", "status.json", "allocations.json", "compute-modes.json"] {
+        for file in [
+            "config.yaml",
+            "status.json",
+            "allocations.json",
+            "bound-pods.json",
+            "holdings.json",
+            "compute-modes.json",
+        ] {
             if let Ok(text) = fs::read(mps.join(file)) {
                 fs::write(dir.join(file), text)?;
             }

@@ -32,16 +32,20 @@ pub(super) fn own_node_only(cluster: &mut Cluster) -> Result<()> {
     let create = ["create", "token", "-n", "kube-system", account.as_str()];
     let token = cluster.kubectl(&[&create[..], &bound[..]].concat())?;
     // kubectl would ask for the status first, which the account may not read.
-    let patch = |node: &str, status: serde_json::Value| {
+    let send = |path: &str, body: serde_json::Value| {
         let bearer = format!("Authorization: Bearer {}", token.trim());
         let kind = "Content-Type: application/strategic-merge-patch+json";
-        let url = format!("{}/api/v1/nodes/{node}/status", cluster.server());
+        let url = format!("{}/api/v1/{path}/status", cluster.server());
         let mut command = cluster.command("curl");
         command.args(["--silent", "--show-error", "--request", "PATCH", &url]);
         command.arg("--cacert").arg(cluster.authority());
         command.args(["--header", &bearer, "--header", kind, "--data"]);
-        output_of(command.arg(json!({"status": status}).to_string()))
+        output_of(command.arg(body.to_string()))
     };
+    let patch = |node: &str, status: serde_json::Value| {
+        send(&format!("nodes/{node}"), json!({"status": status}))
+    };
+    let patch_pods = |pod: &str, body| send(&format!("namespaces/default/pods/{pod}"), body);
     let condition = |kind: &str| {
         let condition = json!({"type": kind, "status": "True", "reason": "Test", "message": "-"});
         json!({"conditions": [condition]})
@@ -56,7 +60,37 @@ pub(super) fn own_node_only(cluster: &mut Cluster) -> Result<()> {
         let said = patch(node, status.clone())?;
         ensure!(said.contains("mpshare-own-node"), "{status} of `{node}` isn't refused: {said}");
     }
-    Ok(())
+    own_pods_only(cluster, &patch_pods)
+}
+
+/// Of pods it changes the annotations of their GPUs, on its own node.
+fn own_pods_only(
+    cluster: &Cluster,
+    patch: &dyn Fn(&str, serde_json::Value) -> Result<String>,
+) -> Result<()> {
+    let hold = ["--hold", "forever"];
+    let (mine, other) = (Pod::new("mine", ONE_CARD, &hold), Pod::new("other", TWO_CARDS, &hold));
+    for pod in [&mine, &other] {
+        pod.create(cluster)?;
+        pods::await_phase(cluster, pod.name(), "Running")?;
+    }
+    let annotation = |key: &str| json!({"metadata": {"annotations": {key: "test"}}});
+    let allowed = patch(mine.name(), annotation("ALIYUN_COM_GPU_MEM_IDX"))?;
+    ensure!(allowed.contains(r#""kind": "Pod""#), "its own pod is refused: {allowed}");
+    for (pod, change) in [
+        (&other, annotation("ALIYUN_COM_GPU_MEM_IDX")),
+        (&mine, annotation("somebody.else/annotation")),
+        (&mine, json!({"metadata": {"labels": {"a": "b"}}})),
+        (&mine, json!({"status": {"phase": "Failed"}})),
+    ] {
+        let said = patch(pod.name(), change.clone())?;
+        ensure!(
+            said.contains("mpshare-own-pods"),
+            "{change} of `{}` isn't refused: {said}",
+            pod.name()
+        );
+    }
+    pods::delete_all(cluster)
 }
 
 /// A node that Tencent's qGPU has taken: it can't be shared by MPS as well.

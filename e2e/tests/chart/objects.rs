@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
+use mpshare_api::names;
 use mpshare_e2e::chart::{Chart, Rendering};
 use serde_json::Value;
 
@@ -188,7 +189,9 @@ fn rights_are_named_one_by_one() {
             "create events ",
             "get,list,watch configmaps nvidia-device-plugin-configs",
             "get,list,watch nodes ",
+            "list,watch pods ",
             "patch nodes/status ",
+            "patch pods/status ",
         ]
     );
 }
@@ -203,6 +206,30 @@ fn annotations_are_written_with_the_status_and_the_policy_names_them() {
     assert_eq!(own, r#"["mpshare.io/gpus", "aliyun.com/gpu-count"]"#);
     let rules = &policy["spec"]["matchConstraints"]["resourceRules"];
     assert_eq!(rules[0]["resources"][0], "nodes/status");
+}
+
+#[test]
+fn the_policy_about_pods_names_all_that_config_manager_writes_and_no_more() {
+    let Some(chart) = chart() else { return };
+    let policy = chart.render(&["--kube-version", "1.30.0"]).unwrap();
+    let policy = policy.find("ValidatingAdmissionPolicy", "mpshare-own-pods").unwrap().clone();
+    assert_eq!(policy["spec"]["variables"][2]["name"], "own");
+    let own = text(&policy["spec"]["variables"][2]["expression"]).replace('\n', " ");
+    let own: Vec<&str> = own.split('"').skip(1).step_by(2).collect();
+    assert_eq!(
+        own,
+        [
+            names::ALLOCATION,
+            names::V1_INDEX,
+            names::V1_POD,
+            names::V1_DEVICE,
+            names::V1_ASSIGNED,
+            names::V2_ALLOCATION,
+            names::V2_ASSIGNED,
+        ]
+    );
+    let rules = &policy["spec"]["matchConstraints"]["resourceRules"];
+    assert_eq!(rules[0]["resources"][0], "pods/status");
 }
 
 #[test]

@@ -57,7 +57,8 @@ fn two_cards() -> NodeStatus {
 
 /// Units and state of each card.
 fn said(text: &str, status: &NodeStatus, live: &[LiveShare]) -> Vec<(u64, String)> {
-    let annotations = annotations(Some(&config(text)), Some(status), live).unwrap();
+    let annotations =
+        annotations(Some(&config(text)), Some(status), live, &Usage::default()).unwrap();
     let gpus: NodeGpus = annotations.gpus.unwrap().parse().unwrap();
     assert_eq!(annotations.count.unwrap(), gpus.0.len().to_string());
     gpus.0.into_iter().map(|gpu| (gpu.units, gpu.state)).collect()
@@ -76,7 +77,8 @@ fn live(index: usize, units: u32, resource: &str) -> LiveShare {
 
 #[test]
 fn the_text_has_every_shared_card_with_its_own_units_and_no_whole_one() {
-    let annotations = annotations(Some(&config(GIB)), Some(&two_cards()), &[]).unwrap();
+    let annotations =
+        annotations(Some(&config(GIB)), Some(&two_cards()), &[], &Usage::default()).unwrap();
     let text = annotations.gpus.unwrap();
     let gpus: NodeGpus = text.parse().unwrap();
     let first = &gpus.0[0];
@@ -119,7 +121,7 @@ fn a_refused_card_is_said_with_no_units() {
 #[test]
 fn replicas_are_said_under_their_own_name() {
     let text = "sharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}";
-    let all = annotations(Some(&config(text)), Some(&two_cards()), &[]).unwrap();
+    let all = annotations(Some(&config(text)), Some(&two_cards()), &[], &Usage::default()).unwrap();
     let gpus: NodeGpus = all.gpus.unwrap().parse().unwrap();
     assert_eq!(gpus.0[0].resource.as_deref(), Some("nvidia.com/gpu"));
     assert_eq!((gpus.0[0].unit_mib, gpus.0[0].units), (8065, 2));
@@ -128,7 +130,7 @@ fn replicas_are_said_under_their_own_name() {
 #[test]
 fn a_node_that_is_not_shared_has_none_and_an_unread_one_keeps_what_it_has() {
     let nothing = Some(Annotations::default());
-    assert_eq!(annotations(Some(&config("")), Some(&two_cards()), &[]), nothing);
-    assert_eq!(annotations(None, None, &[]), nothing);
-    assert_eq!(annotations(Some(&config(GIB)), None, &[]), None);
+    assert_eq!(annotations(Some(&config("")), Some(&two_cards()), &[], &Usage::default()), nothing);
+    assert_eq!(annotations(None, None, &[], &Usage::default()), nothing);
+    assert_eq!(annotations(Some(&config(GIB)), None, &[], &Usage::default()), None);
 }
