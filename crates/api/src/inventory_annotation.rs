@@ -57,6 +57,10 @@ pub struct NodeGpu {
     /// Why it isn't ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// How many units the kubelet has given to pods that are there. It changes whenever a pod comes
+    /// or goes, which is what makes kube-scheduler try again what had no room.
+    #[serde(default, rename = "heldUnits", skip_serializing_if = "Option::is_none")]
+    pub held_units: Option<u64>,
     /// The memory that processes use, in MiB.
     #[serde(default, rename = "usedMiB", skip_serializing_if = "Option::is_none")]
     pub used_mib: Option<u64>,
@@ -212,6 +216,7 @@ impl Keys<'_> {
             state: self.text("state")?,
             resource: self.optional("resource")?,
             reason: self.optional("reason")?,
+            held_units: self.optional_number("heldUnits")?,
             used_mib: self.optional_number("usedMiB")?,
             compute_capability: self.optional("computeCapability")?,
             driver: self.optional("driver")?,

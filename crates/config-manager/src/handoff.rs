@@ -16,7 +16,7 @@ use mpshare_api::names::{
 };
 use mpshare_api::pod::Pod;
 use mpshare_api::pod_allocation::annotations;
-use mpshare_core::ledger::{Allocation, Card, Claim, PodFacts};
+use mpshare_core::ledger::{Allocation, Card, Claim, Demand, PodFacts, Wish};
 
 /// The annotations that say whether units have been handed out, and what they say then.
 const ASSIGNED: [&str; 2] = [V1_ASSIGNED, V2_ASSIGNED];
@@ -116,6 +116,37 @@ pub(crate) fn corrections(
     now
 }
 
+/// How many units of each card pods have that are there: the truth that a scheduler's ledger can be
+/// compared with.
+pub(crate) fn held(pods: &[NodePod], holdings: &Holdings) -> BTreeMap<String, u64> {
+    let mut held = BTreeMap::new();
+    for pod in pods {
+        // Containers that hold the same units one after the other are one pod's peak.
+        for (gpu, units) in peaks(&pod.facts, holdings) {
+            *held.entry(gpu).or_default() += units;
+        }
+    }
+    held
+}
+
+fn peaks(pod: &PodFacts, holdings: &Holdings) -> BTreeMap<String, u64> {
+    let mut by_card: BTreeMap<String, Vec<Wish>> = BTreeMap::new();
+    for wish in pod.demand.wishes() {
+        for holding in holdings.entries.iter().filter(|it| is_for(it, pod, wish)) {
+            let wish = Wish { units: holding.units, ..wish.clone() };
+            by_card.entry(holding.gpu.clone()).or_default().push(wish);
+        }
+    }
+    by_card.into_iter().map(|(gpu, wishes)| (gpu, Demand::new(wishes).peak())).collect()
+}
+
+/// Whether a holding is of the container that wishes.
+fn is_for(holding: &Holding, pod: &PodFacts, wish: &Wish) -> bool {
+    is_of(&holding.pod, pod)
+        && holding.container == wish.container
+        && holding.resource == wish.resource.as_str()
+}
+
 /// All that is to be said of a pod that is there. The time of the decision is its scheduler's.
 fn claim(truth: &Allocation, pod: &PodFacts, cards: &[Card]) -> BTreeMap<&'static str, String> {
     let mut all = annotations(truth, &pod.demand, cards, 0);
@@ -147,12 +178,8 @@ enum Truth {
 fn truth(pod: &PodFacts, holdings: &Holdings, cards: &[Card]) -> Truth {
     let mut allocation = Allocation::default();
     for wish in pod.demand.wishes() {
-        let mine = holdings.entries.iter().filter(|holding| {
-            is_of(&holding.pod, pod)
-                && holding.container == wish.container
-                && holding.resource == wish.resource.as_str()
-        });
-        let mine: Vec<&Holding> = mine.collect();
+        let mine: Vec<&Holding> =
+            holdings.entries.iter().filter(|holding| is_for(holding, pod, wish)).collect();
         let here = match mine.as_slice() {
             [] => return Truth::OnItsWay,
             [one] if one.units == wish.units => {

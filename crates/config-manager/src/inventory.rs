@@ -38,12 +38,27 @@ impl Annotations {
     }
 }
 
+/// What becomes of the cards' units.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UseOfCards<'a> {
+    /// Units that pods have, by card; `None` where that isn't known.
+    pub(crate) held: Option<&'a BTreeMap<String, u64>>,
+    /// Memory that processes use.
+    pub(crate) usage: &'a Usage,
+}
+
+impl UseOfCards<'_> {
+    fn held(&self, uuid: &str) -> Option<u64> {
+        Some(self.held?.get(uuid).copied().unwrap_or(0))
+    }
+}
+
 /// What the annotations should say; `None` while too little is known, and then they stay.
 pub(crate) fn annotations(
     in_force: Option<&Config>,
     status: Option<&NodeStatus>,
     live: &[LiveShare],
-    usage: &Usage,
+    use_of_cards: UseOfCards<'_>,
 ) -> Option<Annotations> {
     let Some(config) = in_force else {
         return Some(Annotations::default());
@@ -55,7 +70,7 @@ pub(crate) fn annotations(
     }
     let unit = node.gpus.iter().filter(|plan| plan.is_shared()).find_map(unit_mib);
     let usual = Usual {
-        usage,
+        use_of_cards,
         driver: &status.driver,
         resource: node
             .gpus
@@ -75,7 +90,7 @@ pub(crate) fn annotations(
 
 /// What isn't of one card's plan: what cards have that the config is refused on, and what is used.
 struct Usual<'a> {
-    usage: &'a Usage,
+    use_of_cards: UseOfCards<'a>,
     driver: &'a str,
     resource: Option<&'a ResourceName>,
     unit_mib: u64,
@@ -94,7 +109,8 @@ fn node_gpu(gpu: &GpuStatus, plan: &GpuPlan, usual: &Usual<'_>) -> NodeGpu {
         state: state(gpu, plan).to_string(),
         resource: resource.map(ToString::to_string),
         reason: gpu.reason.as_ref().map(|reason| reason.message.clone()),
-        used_mib: usual.usage.of(&gpu.uuid),
+        held_units: usual.use_of_cards.held(&gpu.uuid),
+        used_mib: usual.use_of_cards.usage.of(&gpu.uuid),
         compute_capability: Some(format!("{major}.{minor}")),
         driver: Some(usual.driver.to_owned()),
     }

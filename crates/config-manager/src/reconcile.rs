@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::announcement::{Announcement, Announcer, Severity};
 use crate::condition::condition;
 use crate::handoff::{self, Correction};
-use crate::inventory::{Annotations, annotations};
+use crate::inventory::{Annotations, UseOfCards, annotations};
 use crate::options::Options;
 use crate::publish::{self, NodeReport};
 use crate::sources;
@@ -202,6 +202,8 @@ impl Reconciler {
             return;
         };
         let status_path = self.options.root.status();
+        let pods = self.view.pods.as_deref().zip(self.view.holdings.as_ref());
+        let held = pods.map(|(pods, holdings)| handoff::held(pods, holdings));
         let next = NodeReport {
             uid: node.uid.clone(),
             condition: condition(
@@ -215,7 +217,7 @@ impl Reconciler {
                 self.view.in_force.as_ref(),
                 self.view.status.as_ref(),
                 &self.view.live,
-                &self.usage,
+                UseOfCards { held: held.as_ref(), usage: &self.usage },
             ),
             sight: node.sight.clone(),
         };

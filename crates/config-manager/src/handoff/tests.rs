@@ -43,7 +43,7 @@ fn holding(name: &str, container: &str, card: &str, units: u64) -> Holding {
     }
 }
 
-fn held(entries: &[(&str, &str)]) -> Holdings {
+fn given(entries: &[(&str, &str)]) -> Holdings {
     Holdings::of(entries.iter().map(|(name, card)| holding(name, "c0", card, 7)).collect())
 }
 
@@ -64,15 +64,15 @@ fn named(words: &[(&str, &'static str)]) -> Vec<(String, &'static str)> {
 
 #[test]
 fn a_pod_that_is_where_it_was_planned_is_only_said_to_be_assigned() {
-    let holdings = held(&[("a", "GPU-00")]);
+    let holdings = given(&[("a", "GPU-00")]);
     assert_eq!(due(&[planned("a", "GPU-00", "false")], &holdings), named(&[("a", "assigned")]));
     assert_eq!(due(&[planned("a", "GPU-00", "true")], &holdings), []);
-    assert_eq!(due(&[planned("a", "GPU-00", "false")], &held(&[])), [], "it hasn't come yet");
+    assert_eq!(due(&[planned("a", "GPU-00", "false")], &given(&[])), [], "it hasn't come yet");
 }
 
 #[test]
 fn two_pods_that_got_each_others_cards_lose_both_claims_before_one_is_made_again() {
-    let holdings = held(&[("a", "GPU-01"), ("b", "GPU-00")]);
+    let holdings = given(&[("a", "GPU-01"), ("b", "GPU-00")]);
     let wrong = [planned("a", "GPU-00", "false"), planned("b", "GPU-01", "false")];
     assert_eq!(due(&wrong, &holdings), named(&[("a", "withdraw"), ("b", "withdraw")]));
     let without = |name| pod(name, &[7], &json!({}));
@@ -84,7 +84,7 @@ fn two_pods_that_got_each_others_cards_lose_both_claims_before_one_is_made_again
 
 #[test]
 fn a_claim_is_made_with_all_annotations_but_the_schedulers_time() {
-    let holdings = held(&[("a", "GPU-01")]);
+    let holdings = given(&[("a", "GPU-01")]);
     let all = corrections(&[pod("a", &[7], &json!({}))], &holdings, Some(&gpus()));
     let all = all[0].change.annotations();
     let form: Vec<String> =
@@ -106,8 +106,8 @@ fn a_claim_is_made_with_all_annotations_but_the_schedulers_time() {
 #[test]
 fn while_a_pod_is_on_its_way_no_claim_is_made() {
     let pods = [pod("a", &[7], &json!({})), planned("b", "GPU-01", "false")];
-    assert_eq!(due(&pods, &held(&[("a", "GPU-01")])), []);
-    let come = held(&[("a", "GPU-01"), ("b", "GPU-01")]);
+    assert_eq!(due(&pods, &given(&[("a", "GPU-01")])), []);
+    let come = given(&[("a", "GPU-01"), ("b", "GPU-01")]);
     assert_eq!(due(&pods, &come), named(&[("a", "claim"), ("b", "assigned")]));
 }
 
@@ -137,4 +137,22 @@ fn garbage_is_replaced_and_what_makes_no_sense_is_left_alone() {
     let unknown = Holdings::of(vec![holding("a", "c0", "GPU-99", 7)]);
     assert_eq!(due(&[pod("a", &[7], &json!({}))], &unknown), []);
     assert_eq!(corrections(&[pod("a", &[7], &json!({}))], &unknown, None), []);
+}
+
+#[test]
+fn units_are_counted_of_pods_that_are_there_and_once_for_an_init_container_and_its_successor() {
+    let object = json!({
+        "metadata": {"uid": "a", "namespace": "ns", "name": "a"},
+        "spec": {
+            "initContainers": [{"name": "i", "resources": {"limits": {MEM: "7"}}}],
+            "containers": [{"name": "c0", "resources": {"limits": {MEM: "5"}}}],
+        },
+    });
+    let pod = NodePod::of(&serde_json::from_value(object).unwrap(), String::new()).unwrap();
+    let holdings = Holdings::of(vec![
+        holding("a", "i", "GPU-00", 7),
+        holding("a", "c0", "GPU-00", 5),
+        holding("gone", "c0", "GPU-01", 3),
+    ]);
+    assert_eq!(held(&[pod], &holdings), BTreeMap::from([("GPU-00".to_owned(), 7)]));
 }

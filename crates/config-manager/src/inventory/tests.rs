@@ -2,9 +2,16 @@ use super::*;
 use mpshare_api::ChosenConfig;
 use mpshare_api::config::parse;
 use mpshare_core::{DeviceId, Memory, Mode, Share, ThreadPercent};
+use std::sync::LazyLock;
 
 const GIB: &str =
     "sharing: {mps: {resources: [{name: aliyun.com/gpu-mem, memoryUnit: 1Gi, devices: [0, 1]}]}}";
+/// Nothing is known of how the cards are used.
+fn unused() -> UseOfCards<'static> {
+    static UNUSED: LazyLock<Usage> = LazyLock::new(Usage::default);
+    UseOfCards { held: None, usage: &UNUSED }
+}
+
 const UUIDS: [&str; 3] = ["GPU-aaaaaaaa-1111", "GPU-bbbbbbbb-2222", "GPU-cccccccc-3333"];
 
 fn config(text: &str) -> Config {
@@ -57,8 +64,7 @@ fn two_cards() -> NodeStatus {
 
 /// Units and state of each card.
 fn said(text: &str, status: &NodeStatus, live: &[LiveShare]) -> Vec<(u64, String)> {
-    let annotations =
-        annotations(Some(&config(text)), Some(status), live, &Usage::default()).unwrap();
+    let annotations = annotations(Some(&config(text)), Some(status), live, unused()).unwrap();
     let gpus: NodeGpus = annotations.gpus.unwrap().parse().unwrap();
     assert_eq!(annotations.count.unwrap(), gpus.0.len().to_string());
     gpus.0.into_iter().map(|gpu| (gpu.units, gpu.state)).collect()
@@ -77,8 +83,7 @@ fn live(index: usize, units: u32, resource: &str) -> LiveShare {
 
 #[test]
 fn the_text_has_every_shared_card_with_its_own_units_and_no_whole_one() {
-    let annotations =
-        annotations(Some(&config(GIB)), Some(&two_cards()), &[], &Usage::default()).unwrap();
+    let annotations = annotations(Some(&config(GIB)), Some(&two_cards()), &[], unused()).unwrap();
     let text = annotations.gpus.unwrap();
     let gpus: NodeGpus = text.parse().unwrap();
     let first = &gpus.0[0];
@@ -121,7 +126,7 @@ fn a_refused_card_is_said_with_no_units() {
 #[test]
 fn replicas_are_said_under_their_own_name() {
     let text = "sharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}";
-    let all = annotations(Some(&config(text)), Some(&two_cards()), &[], &Usage::default()).unwrap();
+    let all = annotations(Some(&config(text)), Some(&two_cards()), &[], unused()).unwrap();
     let gpus: NodeGpus = all.gpus.unwrap().parse().unwrap();
     assert_eq!(gpus.0[0].resource.as_deref(), Some("nvidia.com/gpu"));
     assert_eq!((gpus.0[0].unit_mib, gpus.0[0].units), (8065, 2));
@@ -130,7 +135,20 @@ fn replicas_are_said_under_their_own_name() {
 #[test]
 fn a_node_that_is_not_shared_has_none_and_an_unread_one_keeps_what_it_has() {
     let nothing = Some(Annotations::default());
-    assert_eq!(annotations(Some(&config("")), Some(&two_cards()), &[], &Usage::default()), nothing);
-    assert_eq!(annotations(None, None, &[], &Usage::default()), nothing);
-    assert_eq!(annotations(Some(&config(GIB)), None, &[], &Usage::default()), None);
+    assert_eq!(annotations(Some(&config("")), Some(&two_cards()), &[], unused()), nothing);
+    assert_eq!(annotations(None, None, &[], unused()), nothing);
+    assert_eq!(annotations(Some(&config(GIB)), None, &[], unused()), None);
+}
+
+#[test]
+fn held_units_are_told_of_all_cards_or_of_none() {
+    let held = BTreeMap::from([(UUIDS[0].to_owned(), 7)]);
+    let told = |held| {
+        let use_of_cards = UseOfCards { held, ..unused() };
+        let all = annotations(Some(&config(GIB)), Some(&two_cards()), &[], use_of_cards).unwrap();
+        let gpus = all.gpus().unwrap().0;
+        gpus.into_iter().map(|gpu| gpu.held_units).collect::<Vec<_>>()
+    };
+    assert_eq!(told(Some(&held)), [Some(7), Some(0)]);
+    assert_eq!(told(None), [None, None]);
 }
