@@ -1,10 +1,13 @@
-//! `cargo xtask bench node`: the product's three processes on the simulated node, release build.
+//! `cargo xtask bench node`: the product's three processes on the simulated node, release build;
+//! and `cargo xtask bench extender`.
 //!
 //! Where the peer was measured (NVIDIA's plugin 0.20 with its MPS daemon and config-manager,
 //! facts/nvidia-device-plugin-measured.md), the ratio is given. Its figures were taken on another
 //! machine, so a ratio of times is a rough one; of memory and of counts it isn't.
 
+pub(crate) mod extender;
 mod footprint;
+mod process;
 mod reload;
 mod sample;
 mod start;
@@ -43,9 +46,14 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let mut goals = vec![start::measure(args.starts).await?];
     goals.extend(reload::measure(args.reloads).await?);
     goals.extend(footprint::measure(args.idle_seconds).await?);
+    tell(goals, args.json)
+}
+
+/// Prints what was measured; an error when a goal was missed.
+fn tell(goals: Vec<Goal>, json: bool) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let report = Report { cores, goals };
-    if args.json {
+    if json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         for goal in &report.goals {

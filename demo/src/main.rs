@@ -27,6 +27,8 @@ enum Task {
     Story(story::Args),
     /// Measure start-up, reload, memory and idle CPU.
     Bench(bench::Args),
+    /// Measure what kube-scheduler's calls cost.
+    BenchExtender(bench::extender::Args),
 }
 
 /// Exit code 0 only if every step was seen.
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         match Args::parse().task {
             Task::Story(args) => story::run(args).await,
             Task::Bench(args) => bench::run(args).await,
+            Task::BenchExtender(args) => bench::extender::run(args).await,
         }
     });
     match result {

@@ -4,9 +4,12 @@
 //! Go's types have no tags, so that keys begin with a capital; old schedulers sent small letters.
 //! Both are read, the capital form is written.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::pod::{Pod, nullable};
@@ -14,7 +17,7 @@ use crate::pod::{Pod, nullable};
 /// The question of `filter` and `prioritize`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub struct FilterArgs {
+pub struct FilterArgs<'a> {
     /// The pod.
     #[serde(rename = "Pod", alias = "pod")]
     pub pod: Option<Pod>,
@@ -22,8 +25,38 @@ pub struct FilterArgs {
     #[serde(rename = "Nodes", alias = "nodes")]
     pub nodes: Option<NodeList>,
     /// Names of nodes.
-    #[serde(rename = "NodeNames", alias = "nodeNames", alias = "nodenames")]
-    pub node_names: Option<Vec<String>>,
+    #[serde(rename = "NodeNames", alias = "nodeNames", alias = "nodenames", borrow)]
+    pub node_names: Option<Vec<Name<'a>>>,
+}
+
+/// A node's name, as it stands in the text of a call: there are thousands in each.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Name<'a>(pub Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(NameVisitor)
+    }
+}
+
+struct NameVisitor;
+
+impl<'de> Visitor<'de> for NameVisitor {
+    type Value = Name<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a node's name")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Name(Cow::Borrowed(text)))
+    }
+
+    // One with an escape in it can't be borrowed.
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Name(Cow::Owned(text.to_owned())))
+    }
 }
 
 /// A list of whole nodes, which are given back as they came.
@@ -45,25 +78,35 @@ impl NodeList {
 /// The answer of `filter`.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct FilterResult {
+pub struct FilterResult<'a> {
     /// The nodes that are left, where whole nodes were given.
     pub nodes: Option<NodeList>,
     /// Their names, where names were given.
-    pub node_names: Option<Vec<String>>,
+    pub node_names: Option<Vec<Name<'a>>>,
     /// Why the others aren't.
-    pub failed_nodes: BTreeMap<String, String>,
+    pub failed_nodes: Failures<'a>,
     /// Those of them where no preemption can help.
-    pub failed_and_unresolvable_nodes: BTreeMap<String, String>,
+    pub failed_and_unresolvable_nodes: Failures<'a>,
     /// Why there is no answer.
     pub error: String,
+}
+
+/// Why nodes have no room: name and sentence, which many nodes have in common.
+#[derive(Debug, Clone, Default)]
+pub struct Failures<'a>(pub Vec<(Name<'a>, Arc<str>)>);
+
+impl Serialize for Failures<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(node, text)| (node, text.as_ref())))
+    }
 }
 
 /// The score of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct HostPriority {
+pub struct HostPriority<'a> {
     /// The node.
-    pub host: String,
+    pub host: Name<'a>,
     /// 0 to 10.
     pub score: u8,
 }
@@ -183,7 +226,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn args(text: &str) -> FilterArgs {
+    fn args(text: &str) -> FilterArgs<'_> {
         serde_json::from_str(text).unwrap()
     }
 
@@ -194,8 +237,9 @@ mod tests {
         for args in [capital, small] {
             assert_eq!(args.pod.unwrap().metadata.name, "p");
             assert!(args.nodes.is_none());
-            assert_eq!(args.node_names.unwrap(), ["n"]);
+            assert_eq!(args.node_names.unwrap(), [Name("n".into())]);
         }
+        assert_eq!(args(r#"{"NodeNames":["\u006e"]}"#).node_names.unwrap(), [Name("n".into())]);
         assert!(args("{}").pod.is_none() && args(r#"{"Pod":null}"#).pod.is_none());
         let binding: BindingArgs =
             serde_json::from_str(r#"{"PodName":null,"poduid":"u","node":"n"}"#).unwrap();
@@ -214,7 +258,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_the_parser_panic(text in ".*") {
-            drop(serde_json::from_str::<FilterArgs>(&text));
+            drop(serde_json::from_str::<FilterArgs<'_>>(&text));
             drop(serde_json::from_str::<BindingArgs>(&text));
         }
     }

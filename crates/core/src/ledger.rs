@@ -10,6 +10,7 @@
 
 mod book;
 mod demand;
+mod fit;
 mod usage;
 
 #[cfg(test)]
@@ -17,8 +18,10 @@ mod tests;
 
 pub use book::{Ledger, Reserved};
 pub use demand::{Demand, Stage, Wish};
-pub use usage::{CardUse, NodeUse, Plan};
+pub use fit::{Fit, Lack, Plan, Unfit};
+pub use usage::{CardUse, NodeUse};
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -32,6 +35,13 @@ pub struct NodeName(pub String);
 /// A pod's UID: a pod that is created again under its name is another pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodUid(pub String);
+
+/// A map of nodes can be asked by a name that was never put into a value of its own.
+impl Borrow<str> for NodeName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
 
 impl fmt::Display for NodeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

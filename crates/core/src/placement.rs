@@ -2,6 +2,8 @@
 //!
 //! One trait, two policies. Both are deterministic: among equals the lowest index wins.
 
+use std::borrow::Borrow;
+
 use crate::{Memory, ResourceName};
 
 /// How often another card is tried for an earlier container before a pod with many containers
@@ -107,9 +109,9 @@ pub struct Room<'a> {
 impl Room<'_> {
     fn fits(&self, need: &Need<'_>) -> bool {
         self.is_open
-            && self.resource == need.resource
             && self.unit.times(need.units) <= self.free
             && need.clients <= self.clients_left
+            && self.resource == need.resource
     }
 
     /// Takes what a need needs away.
@@ -128,6 +130,10 @@ pub fn place(
     rooms: &[Room<'_>],
     placement: &dyn Placement,
 ) -> Option<Vec<usize>> {
+    if let [need] = needs {
+        // Nearly all pods: no other need can make the best card a bad one.
+        return best(need, rooms.iter(), placement).map(|place| vec![place]);
+    }
     let mut order: Vec<usize> = (0..needs.len()).collect();
     order.sort_by_key(|&at| std::cmp::Reverse(needs.get(at).map(|need| need.units)));
     let sorted: Vec<&Need<'_>> = order.iter().filter_map(|&at| needs.get(at)).collect();
@@ -140,10 +146,18 @@ pub fn place(
     Some(places.into_iter().map(|(_, place)| place).collect())
 }
 
-/// The score of a node, 0 to 10, with these rooms left.
-pub fn score(rooms: &[Room<'_>], placement: &dyn Placement) -> u8 {
-    let capacity: Memory = rooms.iter().map(|room| room.capacity).sum();
-    let free: Memory = rooms.iter().map(|room| room.free).sum();
+/// The card that the policy likes best among those where a need fits.
+pub fn best<'a, R: Borrow<Room<'a>>>(
+    need: &Need<'_>,
+    rooms: impl Iterator<Item = R>,
+    placement: &dyn Placement,
+) -> Option<usize> {
+    let fitting = rooms.enumerate().filter(|(_, room)| room.borrow().fits(need));
+    fitting.map(|(at, room)| (placement.rank(room.borrow().free), at)).min().map(|(_, at)| at)
+}
+
+/// The score of a node, 0 to 10, whose cards have so much left of so much.
+pub fn score(free: Memory, capacity: Memory, placement: &dyn Placement) -> u8 {
     placement.score(capacity.saturating_sub(free), capacity)
 }
 

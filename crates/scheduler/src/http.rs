@@ -9,11 +9,12 @@ use std::time::Instant;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use mpshare_api::extender::{
-    BindingArgs, BindingResult, FilterArgs, FilterResult, HostPriority, Inspection,
-};
+use mpshare_api::extender::{BindingArgs, BindingResult, FilterArgs, FilterResult, Inspection};
+use serde::Serialize;
 
 use crate::extender::Extender;
 use crate::metrics::Outcome;
@@ -42,28 +43,39 @@ pub(crate) fn router(extender: Arc<Extender>) -> Router {
         .with_state(extender)
 }
 
-async fn answer_filter(State(extender): Shared, body: Bytes) -> Json<FilterResult> {
+async fn answer_filter(State(extender): Shared, body: Bytes) -> Response {
     let begun = Instant::now();
-    let result = match serde_json::from_slice::<FilterArgs>(&body) {
+    let result = match serde_json::from_slice::<FilterArgs<'_>>(&body) {
         Ok(args) => filter::filter(&extender, args),
         Err(error) => FilterResult { error: unreadable(&error), ..FilterResult::default() },
     };
     let outcome = if result.error.is_empty() { Outcome::Ok } else { Outcome::Failed };
+    let answer = json(&result, body.len());
     extender.metrics.count("filter", outcome, begun.elapsed());
-    Json(result)
+    answer
 }
 
-async fn answer_prioritize(State(extender): Shared, body: Bytes) -> Json<Vec<HostPriority>> {
+async fn answer_prioritize(State(extender): Shared, body: Bytes) -> Response {
     let begun = Instant::now();
-    let (outcome, scores) = match serde_json::from_slice::<FilterArgs>(&body) {
+    let (outcome, scores) = match serde_json::from_slice::<FilterArgs<'_>>(&body) {
         Ok(args) => (Outcome::Ok, filter::prioritize(&extender, args)),
         Err(error) => {
             tracing::warn!(%error, "a question for scores can't be read");
             (Outcome::Failed, Vec::new())
         }
     };
+    let answer = json(&scores, body.len());
     extender.metrics.count("prioritize", outcome, begun.elapsed());
-    Json(scores)
+    answer
+}
+
+/// An answer about as long as the question, written in one go.
+fn json(answer: &impl Serialize, size: usize) -> Response {
+    let mut text = Vec::with_capacity(size * 2);
+    match serde_json::to_writer(&mut text, answer) {
+        Ok(()) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
 }
 
 /// The bind goes on when kube-scheduler hangs up: its end has to be learnt in any case.

@@ -1,11 +1,11 @@
 //! Memory and CPU of the three processes on an idle node.
 
-use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use mpshare_testkit::simnode::{Role, SimNode};
 
+use super::process;
 use super::sample::Goal;
 use super::start::labelled_node;
 use crate::story::PATIENCE;
@@ -37,20 +37,9 @@ pub(super) async fn measure(idle_seconds: u64) -> Result<Vec<Goal>> {
 }
 
 fn rss(node: &SimNode, role: Role) -> Result<f64> {
-    let pid = node.role_pid(role).context("not running")?;
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    let line = text.lines().find(|line| line.starts_with("Rss:")).context("no Rss line")?;
-    let kib: f64 = line.split_whitespace().nth(1).context("no figure")?.parse()?;
-    Ok(kib / 1024.0)
+    process::rss(node.role_pid(role).context("not running")?)
 }
 
-/// CPU time of all threads in milliseconds; `schedstat` counts nanoseconds, `stat` only ticks.
 fn cpu(node: &SimNode, role: Role) -> Result<f64> {
-    let pid = node.role_pid(role).context("not running")?;
-    let mut nanoseconds = 0.0;
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let text = fs::read_to_string(task?.path().join("schedstat"))?;
-        nanoseconds += text.split_whitespace().next().context("no figure")?.parse::<f64>()?;
-    }
-    Ok(nanoseconds / 1_000_000.0)
+    process::cpu(node.role_pid(role).context("not running")?)
 }

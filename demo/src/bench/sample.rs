@@ -60,14 +60,18 @@ impl Goal {
 
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = if self.is_met() { "met   " } else { "MISSED" };
+        let verdict = match self.is_met() {
+            true if self.below.is_infinite() => "      ",
+            true => "met   ",
+            false => "MISSED",
+        };
         let (unit, count) = (self.unit, self.values.len());
         write!(f, "{verdict} {}: ", self.name)?;
         if count == 1 {
-            write!(f, "{:.1} {unit}", self.value(1.0))?;
+            write!(f, "{} {unit}", Figure(self.value(1.0)))?;
         } else {
-            let (median, p99, max) = (self.value(0.5), self.value(0.99), self.value(1.0));
-            write!(f, "median {median:.1}, p99 {p99:.1}, max {max:.1} {unit} of {count}")?;
+            let [median, p99, max] = [0.5, 0.99, 1.0].map(|at| Figure(self.value(at)));
+            write!(f, "median {median}, p99 {p99}, max {max} {unit} of {count}")?;
         }
         if self.below.is_finite() {
             write!(f, "; goal < {} {unit}", self.below)?;
@@ -77,5 +81,15 @@ impl fmt::Display for Goal {
             write!(f, "; peer {peer} {unit}, ratio {ratio:.3}")?;
         }
         Ok(())
+    }
+}
+
+/// A figure with as many decimals as it needs to be told from others.
+struct Figure(f64);
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let decimals = if self.0 < 10.0 { 3 } else { 1 };
+        write!(f, "{:.decimals$}", self.0)
     }
 }

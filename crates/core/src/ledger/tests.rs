@@ -402,7 +402,7 @@ proptest! {
 
     #[test]
     fn a_place_always_has_room_for_what_it_gets(
-        needs in prop::collection::vec(1..12_u64, 1..6),
+        needs in prop::collection::vec(1..12_u64, 1..4),
         cards in prop::collection::vec(1..16_u64, 1..5),
         spread in any::<bool>(),
     ) {
@@ -411,7 +411,12 @@ proptest! {
             cards.iter().zip(0..).map(|(units, index)| card(index, *units)).collect();
         let mut ledger = Ledger::default();
         ledger.set_node(&name("n"), NodeFacts { policy, ..node(cards.clone()) });
-        if let Ok(Plan::On { allocation, score }) = ledger.plan(&name("n"), &demand(&needs)) {
+        let demand = demand(&needs);
+        let (plan, fit) = (ledger.plan(&name("n"), &demand), ledger.fit("n", &demand));
+        if let Err(reason) = &plan {
+            prop_assert_eq!(&fit.map_err(|unfit| unfit.reason()), &Err(reason.clone()));
+        } else if let Ok(Plan::On { allocation, score }) = plan {
+            prop_assert_eq!(fit.ok(), Some(Fit::Scored(score)));
             prop_assert!(score <= 10);
             prop_assert_eq!(allocation.0.len(), needs.len());
             for card in &cards {

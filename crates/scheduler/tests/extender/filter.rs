@@ -55,6 +55,39 @@ async fn many_full_nodes_say_few_different_things() {
 }
 
 #[tokio::test]
+async fn a_thousand_full_nodes_are_answered_briefly_and_the_best_of_them_with_its_numbers() {
+    let names: Vec<String> = (0..1000).map(|n| format!("cn-hangzhou.192.168.{n}.1")).collect();
+    let full = |_: usize| -> &[u64] { &[15, 15, 15, 15, 15, 15, 15, 15] };
+    let mut nodes: Vec<(&str, &[u64])> =
+        names.iter().map(String::as_str).zip((0..).map(full)).collect();
+    nodes[7].1 = &[1, 18];
+    let scene = Scene::with(&nodes).await;
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let answer = scene.filter(&pod("a", &["19"]), &names).await;
+    assert!(answer.to_string().len() < 64 * 1024);
+    let failed = answer["FailedNodes"].as_object().unwrap();
+    assert_eq!(failed.len(), 1000);
+    let mut texts: Vec<&str> = failed.values().map(|text| text.as_str().unwrap()).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    assert_eq!(
+        texts,
+        [
+            "no GPU has 19 units free",
+            "not enough `aliyun.com/gpu-mem` on one GPU for 19: \
+             0 of 1 GiB allocated on GPU0, 0 of 18 GiB allocated on GPU1"
+        ]
+    );
+    let mut several = pod("a", &["8"]);
+    several["metadata"]["labels"] = json!({"aliyun.com/gpu-count": "2"});
+    let answer = scene.filter(&several, &names).await;
+    assert!(answer.to_string().len() < 64 * 1024);
+    let failed = answer["FailedAndUnresolvableNodes"].as_object().unwrap();
+    let is_whole = |text: &&Value| text.as_str().unwrap().starts_with("label `aliyun.com");
+    assert_eq!((failed.len(), failed.values().filter(is_whole).count()), (1000, 1));
+}
+
+#[tokio::test]
 async fn what_is_no_question_is_answered_with_an_error() {
     let scene = Scene::with(&[("n1", &[15])]).await;
     for body in [

@@ -1,0 +1,267 @@
+//! Where a pod fits on a node, and in words why nowhere.
+//!
+//! Schedulers ask this of each node for each pod, so that it is told apart from the words: of a
+//! thousand full nodes few are described.
+
+use super::Allocation;
+use super::demand::{Demand, Wish, clients, peak};
+use super::usage::{CardUse, NodeUse, is_memory};
+use crate::placement::{self, Need, Room};
+use crate::{Memory, Reason, ResourceName};
+
+/// Where a pod goes on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Plan {
+    /// Here, and the node scores so much, 0 to 10.
+    On {
+        /// The place of each container.
+        allocation: Allocation,
+        /// The node's score.
+        score: u8,
+    },
+    /// It isn't ours to say: whole cards, or another plugin's node.
+    Anywhere,
+}
+
+/// How well a node suits a pod that fits there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fit {
+    /// The node scores so much, 0 to 10.
+    Scored(u8),
+    /// It isn't ours to say: whole cards, or another plugin's node.
+    Anywhere,
+}
+
+/// Why a pod fits nowhere on a node, before it is put into words.
+#[derive(Debug, Clone)]
+pub struct Unfit<'a>(Why<'a>);
+
+#[derive(Debug, Clone)]
+enum Why<'a> {
+    /// No card has so much left.
+    Full { node: &'a NodeUse, needs: Vec<Need<'a>> },
+    /// More of it wouldn't help.
+    Never(Reason),
+}
+
+/// A lack of room on a node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lack<'a> {
+    /// The resource that lacks.
+    pub resource: &'a ResourceName,
+    /// The units of each container, or of those that have to be together.
+    pub asked: Vec<u64>,
+    /// The most that one of the node's cards has left.
+    pub most_free: Memory,
+}
+
+/// The card of each group of containers.
+struct Choice<'a> {
+    places: Vec<(Vec<&'a Wish>, usize)>,
+    score: u8,
+}
+
+impl From<Reason> for Why<'_> {
+    fn from(reason: Reason) -> Self {
+        Self::Never(reason)
+    }
+}
+
+impl Unfit<'_> {
+    /// In words, with what each card has left.
+    pub fn reason(&self) -> Reason {
+        match &self.0 {
+            Why::Full { node, needs } => node.refusal(needs),
+            Why::Never(reason) => reason.clone(),
+        }
+    }
+
+    /// What is asked and what there is, where all that is missing is room.
+    pub fn lack(&self) -> Option<Lack<'_>> {
+        let Why::Full { node, needs } = &self.0 else { return None };
+        let resource = largest(needs)?.resource;
+        let cards = node.cards.as_ref().ok().into_iter().flatten();
+        let open =
+            cards.filter(|card| card.card.not_ready.is_none() && card.card.resource == *resource);
+        let most_free = open.map(CardUse::free).max().unwrap_or_default();
+        Some(Lack { resource, asked: asked(needs), most_free })
+    }
+}
+
+impl NodeUse {
+    /// How well the node suits a pod.
+    pub fn fit<'a>(&'a self, demand: &'a Demand) -> Result<Fit, Unfit<'a>> {
+        let fit = if let ([wish], Ok(cards), None) =
+            (demand.wishes(), &self.cards, demand.several_gpus())
+        {
+            self.fit_one(wish, cards)
+        } else {
+            let choice = self.choose(demand);
+            choice.map(|choice| choice.map_or(Fit::Anywhere, |choice| Fit::Scored(choice.score)))
+        };
+        fit.map_err(Unfit)
+    }
+
+    /// The same for one container, as nearly all pods have it, without a list of anything: it is
+    /// asked of each node for each pod.
+    fn fit_one<'a>(&'a self, wish: &'a Wish, cards: &'a [CardUse]) -> Result<Fit, Why<'a>> {
+        let Some(need) = need(&[wish], cards)? else { return Ok(Fit::Anywhere) };
+        let placement = self.policy.placement();
+        let rooms = || cards.iter().map(|card| self.room(card));
+        let Some(place) = placement::best(&need, rooms(), placement) else {
+            return Err(Why::Full { node: self, needs: vec![need] });
+        };
+        let taken = cards.get(place).map(|card| card.card.unit.times(need.units));
+        let free: Memory = rooms().map(|room| room.free).sum();
+        let capacity = rooms().map(|room| room.capacity).sum();
+        let free = free.saturating_sub(taken.unwrap_or_default());
+        Ok(Fit::Scored(placement::score(free, capacity, placement)))
+    }
+
+    /// Where a pod fits, or the reason why nowhere.
+    pub fn plan(&self, demand: &Demand) -> Result<Plan, Reason> {
+        let choice = self.choose(demand).map_err(|why| Unfit(why).reason())?;
+        let Some(choice) = choice else { return Ok(Plan::Anywhere) };
+        let cards = self.cards.as_ref().map(Vec::as_slice).unwrap_or_default();
+        let mut allocation = Allocation::default();
+        for (group, place) in choice.places {
+            let Some(card) = cards.get(place) else { continue };
+            for wish in group {
+                let gpus = [(card.card.uuid.clone(), wish.units)];
+                allocation.0.insert(wish.container.clone(), gpus.into());
+            }
+        }
+        Ok(Plan::On { allocation, score: choice.score })
+    }
+
+    /// The cards for a pod; `None` where that isn't ours to say.
+    fn choose<'a>(&'a self, demand: &'a Demand) -> Result<Option<Choice<'a>>, Why<'a>> {
+        if let Some(label) = demand.several_gpus() {
+            return Err(Reason::SeveralGpusAsked { label: label.to_owned() }.into());
+        }
+        let cards = match &self.cards {
+            Ok(cards) => cards,
+            Err(_) if !demand.wishes().iter().any(|wish| is_memory(&wish.resource)) => {
+                return Ok(None);
+            }
+            Err(problem) => {
+                return Err(Reason::BadInventory { problem: problem.clone() }.into());
+            }
+        };
+        let (mut groups, mut needs) = (Vec::new(), Vec::new());
+        for group in demand.groups() {
+            // None: whole cards, or units of somebody else, which the kubelet counts.
+            if let Some(need) = need(&group, cards)? {
+                groups.push(group);
+                needs.push(need);
+            }
+        }
+        if needs.is_empty() {
+            return Ok(None);
+        }
+        let mut rooms: Vec<Room<'_>> = cards.iter().map(|card| self.room(card)).collect();
+        let Some(places) = placement::place(&needs, &rooms, self.policy.placement()) else {
+            return Err(Why::Full { node: self, needs });
+        };
+        for (need, place) in needs.iter().zip(&places) {
+            if let Some(room) = rooms.get_mut(*place) {
+                room.take(need);
+            }
+        }
+        let free = rooms.iter().map(|room| room.free).sum();
+        let capacity = rooms.iter().map(|room| room.capacity).sum();
+        let score = placement::score(free, capacity, self.policy.placement());
+        Ok(Some(Choice { places: groups.into_iter().zip(places).collect(), score }))
+    }
+
+    fn room<'a>(&self, usage: &'a CardUse) -> Room<'a> {
+        let card = &usage.card;
+        // Device ids are per card, so the kubelet can't over-commit one. Of pods without a place
+        // the units of the memory mode count everywhere; in replicas mode many have none, and
+        // counting them everywhere would leave free cards unused.
+        let held = if is_memory(&card.resource) { usage.held() } else { usage.placed };
+        let pods_left =
+            self.max_pods.map_or(u64::MAX, |most| u64::from(most).saturating_sub(usage.pod_count));
+        Room {
+            resource: &card.resource,
+            unit: card.unit,
+            capacity: card.capacity(),
+            free: card.capacity().saturating_sub(held),
+            clients_left: u64::from(card.client_cap).saturating_sub(usage.clients),
+            is_open: card.not_ready.is_none() && pods_left > 0,
+        }
+    }
+
+    fn refusal(&self, needs: &[Need<'_>]) -> Reason {
+        let Some(largest) = largest(needs) else { return Reason::EmptyRequest };
+        let cards = self.cards.as_ref().ok().into_iter().flatten();
+        let mine = cards.filter(|card| card.card.resource == *largest.resource);
+        Reason::NoGpuFits {
+            resource: largest.resource.clone(),
+            asked: asked(needs),
+            cards: mine.map(|card| self.describe(card)).collect(),
+        }
+    }
+
+    fn describe(&self, usage: &CardUse) -> String {
+        let card = &usage.card;
+        let name = format!("GPU{}", card.index);
+        if let Some(state) = &card.not_ready {
+            return format!("{name} is {state}");
+        }
+        let held = usage.held();
+        let mut text = format!("{} allocated on {name}", of(held, card.capacity()));
+        if usage.unplaced > Memory::ZERO {
+            text.extend([" (", &usage.unplaced.to_string(), " of it by pods without a place)"]);
+        }
+        if self.max_pods.is_some_and(|most| usage.pod_count >= u64::from(most)) {
+            text.extend([" to ", &usage.pod_count.to_string(), " pods, the node's most"]);
+        } else if usage.clients >= u64::from(card.client_cap) {
+            text.extend([" to ", &usage.clients.to_string(), " clients, the most that MPS takes"]);
+        }
+        text
+    }
+}
+
+fn largest<'a, 'b>(needs: &'b [Need<'a>]) -> Option<&'b Need<'a>> {
+    needs.iter().max_by_key(|need| need.units)
+}
+
+fn asked(needs: &[Need<'_>]) -> Vec<u64> {
+    needs.iter().map(|need| need.units).collect()
+}
+
+/// What a group needs of one card; `None` where that isn't ours to say.
+fn need<'a>(group: &[&'a Wish], cards: &[CardUse]) -> Result<Option<Need<'a>>, Reason> {
+    let Some(first) = group.first() else { return Ok(None) };
+    let resource = &first.resource;
+    if let Some(other) = group.iter().find(|wish| wish.resource != *resource) {
+        return Err(Reason::TwoResources {
+            first: resource.clone(),
+            second: other.resource.clone(),
+        });
+    }
+    let mut offered = cards.iter().filter(|card| card.card.resource == *resource).peekable();
+    if offered.peek().is_none() {
+        let nothing = is_memory(resource).then(|| Reason::NoUnits { resource: resource.clone() });
+        return nothing.map_or(Ok(None), Err);
+    }
+    if offered.all(|card| card.card.is_whole()) && !is_memory(resource) {
+        return Ok(None);
+    }
+    Ok(Some(Need {
+        resource,
+        units: peak(group.iter().copied()),
+        clients: clients(group.iter().copied()),
+    }))
+}
+
+/// `14 of 15 GiB`.
+fn of(part: Memory, whole: Memory) -> String {
+    let is_gib = |memory: Memory| memory.mib().is_multiple_of(1024);
+    if is_gib(part) && is_gib(whole) {
+        format!("{} of {} GiB", part.mib() / 1024, whole.mib() / 1024)
+    } else {
+        format!("{} of {} MiB", part.mib(), whole.mib())
+    }
+}
