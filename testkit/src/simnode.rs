@@ -1,5 +1,5 @@
-//! A whole node that isn't there: simulated cards, a fake kubelet and API server, and the product's
-//! three real processes on them.
+//! A whole node that isn't there: simulated cards, a fake kubelet, API server and scheduler, and
+//! the product's three real processes on them; its scheduler extender as a fourth where it's wanted.
 //!
 //! Tests of the whole, the demo and the benchmarks start from here. Everything lies in one
 //! temporary directory; when the node is dropped, everything that ran on it is ended and the
@@ -7,6 +7,7 @@
 
 mod bridge;
 mod leftovers;
+mod port;
 mod programs;
 mod role;
 mod scheduler;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use mpshare_api::names::MEMORY_RESOURCE;
 use mpshare_api::{MpsRoot, NodeStatus, read_document};
 use mpshare_sim_state::shm::SHM_ENV;
 use mpshare_sim_state::{SIM_DIR_ENV, SimGpu, SimState, Store};
@@ -28,14 +30,21 @@ use tokio::task::JoinHandle;
 
 pub use programs::{ProgramsError, built};
 pub use role::Role;
+pub use scheduler::{CountedBy, ManagedResource};
 
 use crate::fakekube::FakeKube;
 use crate::fakekubelet::{FakeKubelet, Image, Options};
+use port::Port;
 use role::RoleProcess;
+use scheduler::Extender;
 use watchdog::Watchdog;
 
 /// The node's name.
 pub const NODE: &str = "gpu-node";
+
+/// The image of the ACK document's Job.
+const ACK_IMAGE: &str =
+    "registry.cn-hangzhou.aliyuncs.com/ai-samples/gpushare-sample:tensorflow-1.5";
 
 /// How a node is set up.
 #[derive(Debug, Clone)]
@@ -56,6 +65,9 @@ pub struct Setup {
     pub supervisor: Vec<&'static str>,
     /// Where daemons are launched.
     pub launch: Launch,
+    /// The resources that the scheduler leaves to the product's extender; without any there is no
+    /// extender.
+    pub managed: Vec<ManagedResource>,
 }
 
 /// Where the supervisor launches MPS daemons.
@@ -83,7 +95,17 @@ impl Setup {
             seed: 1,
             supervisor: Vec::new(),
             launch: Launch::Here,
+            managed: Vec::new(),
         }
+    }
+
+    /// One T4 of 15 GiB whose memory the product's extender hands out, as in the ACK document.
+    pub fn memory() -> Self {
+        let mut setup = Self::two_cards();
+        setup.cards.truncate(1);
+        setup.managed =
+            vec![ManagedResource { name: MEMORY_RESOURCE, counted_by: CountedBy::Extender }];
+        setup
     }
 }
 
@@ -91,11 +113,14 @@ impl Setup {
 pub struct SimNode {
     roles: BTreeMap<Role, RoleProcess>,
     bridge: JoinHandle<()>,
+    scheduler: JoinHandle<()>,
     kubelet: Arc<FakeKubelet>,
     kube: Arc<FakeKube>,
     store: Store,
     setup: Setup,
     kubeconfig: PathBuf,
+    /// Where the extender listens.
+    port: Port,
     directory: TempDir,
     /// Last, so that it finds nothing left to do when all goes well.
     _watchdog: Watchdog,
@@ -117,14 +142,22 @@ impl SimNode {
             Arc::new(FakeKubelet::start(kubelet_options(path, &store, setup.seed)).await?);
         let bridge =
             tokio::spawn(bridge::run(Arc::clone(&kube), Arc::clone(&kubelet), setup.sync_every));
+        let port = Port::reserve()?;
+        let extender = (!setup.managed.is_empty())
+            .then(|| Extender::new(port.address()?, setup.managed.clone()))
+            .transpose()?;
+        let scheduler = scheduler::run(Arc::clone(&kube), NODE.to_owned(), extender);
+        let scheduler = tokio::spawn(scheduler);
         Ok(Self {
             roles: BTreeMap::new(),
             bridge,
+            scheduler,
             kubelet,
             kube,
             store,
             setup,
             kubeconfig,
+            port,
             directory,
             _watchdog: watchdog,
         })
@@ -132,8 +165,7 @@ impl SimNode {
 
     /// Starts a process of the product.
     pub fn start_role(&mut self, role: Role) -> Result<()> {
-        let mut command = self.program("mpshare");
-        command.arg(role.name()).args(self.arguments(role));
+        let mut command = self.role(role)?;
         if self.setup.launch == Launch::Host {
             // Daemons have their card's directory at /dev/shm itself.
             command.env_remove(SHM_ENV);
@@ -148,14 +180,21 @@ impl SimNode {
     /// Starts a second process of a role beside the first; the caller ends it.
     pub fn start_second(&self, role: Role) -> Result<std::process::Child> {
         let log = std::fs::File::options().create(true).append(true).open(self.log(role))?;
-        let mut command = self.program("mpshare");
-        command.arg(role.name()).args(self.arguments(role)).stdout(log.try_clone()?).stderr(log);
-        Ok(command.spawn()?)
+        let mut command = self.role(role)?;
+        Ok(command.stdout(log.try_clone()?).stderr(log).spawn()?)
     }
 
-    /// Starts all three.
+    /// Starts all three, and the extender where there is one.
     pub fn start_product(&mut self) -> Result<()> {
+        if self.has_extender() {
+            self.start_role(Role::SchedulerExtender)?;
+        }
         Role::ALL.into_iter().try_for_each(|role| self.start_role(role))
+    }
+
+    /// Whether the product's extender takes part in scheduling.
+    pub fn has_extender(&self) -> bool {
+        !self.setup.managed.is_empty()
     }
 
     /// Ends a process of the product by a signal and reaps it.
@@ -230,6 +269,19 @@ impl SimNode {
         leftovers::processes(self.store.dir())
     }
 
+    /// The program of a role, with its arguments.
+    fn role(&self, role: Role) -> Result<Command> {
+        if role == Role::SchedulerExtender {
+            let mut command = self.program("mpshare-scheduler-extender");
+            command.args(["--listen", &self.port.address()?.to_string(), "--kubeconfig"]);
+            command.arg(&self.kubeconfig);
+            return Ok(command);
+        }
+        let mut command = self.program("mpshare");
+        command.arg(role.name()).args(self.arguments(role));
+        Ok(command)
+    }
+
     fn arguments(&self, role: Role) -> Vec<String> {
         let path = |name: &str| self.path().join(name).display().to_string();
         let mut arguments = vec!["--mps-root".to_owned(), path("mps")];
@@ -256,6 +308,8 @@ impl SimNode {
                     arguments.extend(["--default-config".to_owned(), name.to_owned()]);
                 }
             }
+            // Not one of the node's: it has no files there.
+            Role::SchedulerExtender => {}
         }
         arguments
     }
@@ -264,6 +318,7 @@ impl SimNode {
 impl Drop for SimNode {
     fn drop(&mut self) {
         self.bridge.abort();
+        self.scheduler.abort();
         self.roles.clear();
         let left = leftovers::kill(self.store.dir(), Duration::from_secs(10));
         if !left.is_empty() {
@@ -289,19 +344,13 @@ fn kubelet_options(path: &Path, store: &Store, seed: u64) -> Options {
     options.host_shm = Some(path.join("shm"));
     options.env = environment(path, store);
     options.seed = seed;
-    // The documents' image holds nothing but CUDA; here it is the simulated driver's sample.
+    // What the documents' images do with CUDA is done by the simulated driver's sample.
     let sample = path.join("bin/cuda-sample").display().to_string();
-    let image = Image {
-        instead: Some(vec![
-            sample,
-            "--alloc".into(),
-            "2Gi".into(),
-            "--hold".into(),
-            "forever".into(),
-        ]),
-        ..Image::default()
-    };
-    options.images.insert("nvidia/cuda:12.0-base".to_owned(), image);
+    for (image, amount) in [("nvidia/cuda:12.0-base", "2Gi"), (ACK_IMAGE, "6Gi")] {
+        let instead = [&sample, "--alloc", amount, "--hold", "forever"].map(str::to_owned);
+        let instead = Image { instead: Some(instead.into()), ..Image::default() };
+        options.images.insert(image.to_owned(), instead);
+    }
     options
 }
 

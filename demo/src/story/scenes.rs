@@ -1,4 +1,4 @@
-//! The scenes, in order. Each one looks at the world for what it claims.
+//! The scenes of a node in replicas mode, in order. Each one looks at the world for what it claims.
 
 use std::time::{Instant, SystemTime};
 
@@ -10,47 +10,38 @@ use mpshare_testkit::simnode::{NODE, Role};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{PATIENCE, Story};
+use super::{PATIENCE, Story, tool};
 use crate::manifests;
 use crate::screen::Screen;
 
 const CONFIG_LABEL: &str = "nvidia.com/device-plugin.config";
 
-type Details = Vec<String>;
+pub(super) type Details = Vec<String>;
 
-/// Plays all scenes; `false` when one wasn't seen: what follows builds on it.
+/// Plays all scenes; `false` when one wasn't seen.
 pub(super) async fn all(story: &mut Story, screen: &mut Screen) -> bool {
-    // The scenes borrow the story in turn, some of them for changes.
-    macro_rules! scene {
-        ($title:expr, $scene:expr) => {
-            let start = Instant::now();
-            match $scene {
-                Ok(details) => screen.seen($title, details, start.elapsed()),
-                Err(error) => {
-                    screen.missed($title, &format!("{error:#}"), start.elapsed());
-                    return false;
-                }
-            }
-        };
-    }
     screen.chapter("A node with two GPUs");
-    scene!("the driver shows a T4 and a V100", cards(story));
-    scene!("the ConfigMap of the TKE document is applied", configs(story).await);
+    scene!(screen, "the driver shows a T4 and a V100", cards(story));
+    scene!(screen, "the ConfigMap of the TKE document is applied", configs(story).await);
     screen.chapter("Label mps-2x: every card is two units");
-    scene!("2 cards become 4 units of nvidia.com/gpu", two_each(story).await);
+    scene!(screen, "2 cards become 4 units of nvidia.com/gpu", two_each(story).await);
     screen.chapter("Pods share a card, and their shares hold");
-    scene!("two pods run on two cards, each on a half", inference_and_limits(story).await);
-    scene!("a greedy pod on the T4 gets out of memory at its half", greedy(story).await);
-    scene!("its neighbour on the T4 didn't notice", unharmed(story));
+    scene!(screen, "two pods run on two cards, each on a half", inference_and_limits(story).await);
+    scene!(screen, "a greedy pod on the T4 gets out of memory at its half", greedy(story).await);
+    scene!(screen, "its neighbour on the T4 didn't notice", unharmed(story));
     screen.chapter("Label mps-4x, with all pods running");
-    scene!("nothing dies, and the counts follow", four_each(story).await);
-    scene!("a pod for 4x nodes gets a quarter of a card", quarter(story).await);
-    scene!("nvidia-smi shows servers and M+C clients", smi(story));
+    scene!(screen, "nothing dies, and the counts follow", four_each(story).await);
+    scene!(screen, "a pod for 4x nodes gets a quarter of a card", quarter(story).await);
+    scene!(screen, "nvidia-smi shows servers and M+C clients", smi(story));
     screen.chapter("Our own processes die");
     for role in Role::ALL {
-        scene!(&format!("kill -9 of {role}: no client lost"), killed(story, role).await);
+        scene!(screen, &format!("kill -9 of {role}: no client lost"), killed(story, role).await);
     }
-    scene!("a pod that ends gives its memory back, at today's size", recovered(story).await);
+    scene!(
+        screen,
+        "a pod that ends gives its memory back, at today's size",
+        recovered(story).await
+    );
     true
 }
 
@@ -105,12 +96,12 @@ async fn inference_and_limits(story: &mut Story) -> Result<Details> {
 }
 
 /// What the driver knows of a pod's process.
-fn client(story: &Story, pod: &PodHandle) -> Result<SimProcess> {
+pub(super) fn client(story: &Story, pod: &PodHandle) -> Result<SimProcess> {
     let pids = pod.status().pids();
     let state = story.node.store().read()?;
     let mut processes = state.processes.into_iter();
     processes
-        .find(|process| pids.get("cuda-app") == Some(&process.id.pid.unsigned_abs()))
+        .find(|process| pids.values().any(|pid| *pid == process.id.pid.unsigned_abs()))
         .with_context(|| format!("`{}` has no context", pod.spec().name))
 }
 
@@ -129,7 +120,7 @@ async fn start_greedy(story: &mut Story) -> Result<PodHandle> {
     story.running("greedy", "CUDA_ERROR_OUT_OF_MEMORY").await
 }
 
-fn unharmed(story: &Story) -> Result<Details> {
+pub(super) fn unharmed(story: &Story) -> Result<Details> {
     let pids = story.clients()?;
     let state = story.node.store().read()?;
     let healthy = |pid: &u32| {
@@ -183,6 +174,7 @@ async fn killed(story: &mut Story, role: Role) -> Result<Details> {
         Role::DevicePlugin => registered_again(story, start.0).await?,
         Role::Supervisor => reported_again(story, start.1).await?,
         Role::ConfigManager => chosen_again(story).await?,
+        Role::SchedulerExtender => String::new(),
     };
     ensure!(story.clients()? == before, "clients changed");
     let state = story.node.store().read()?;
@@ -243,10 +235,4 @@ async fn recovered(story: &mut Story) -> Result<Details> {
 async fn label(story: &Story, config: &str) -> Result<()> {
     story.node.kube().patch_node_label(NODE, CONFIG_LABEL, config).await?;
     Ok(())
-}
-
-fn tool(story: &Story, name: &str, arguments: &[&str]) -> Result<Vec<String>> {
-    let output = story.node.program(name).args(arguments).output()?;
-    ensure!(output.status.success(), "{name} ended with {}", output.status);
-    Ok(String::from_utf8_lossy(&output.stdout).lines().map(ToOwned::to_owned).collect())
 }

@@ -1,5 +1,5 @@
-//! Between the fake API server and the fake kubelet: what scheduler, kubelet and node lifecycle do
-//! in a real cluster, for one node.
+//! Between the fake API server and the fake kubelet: what kubelet and node lifecycle do in a real
+//! cluster, for one node.
 #![expect(
     clippy::indexing_slicing,
     reason = "indexing a JSON value yields null, it does not panic"
@@ -16,7 +16,6 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::scheduler;
 use crate::fakekube::{ApiError, ChangeKind, FakeKube, LogRequest, PodLogs};
 use crate::fakekubelet::{FakeKubelet, PodChange, PodSpec};
 
@@ -32,7 +31,10 @@ pub(super) async fn create_node(kube: &FakeKube, name: &str) -> Result<(), ApiEr
         "status": {
             "capacity": {"cpu": "16", "memory": "64Gi", "pods": "110"},
             "allocatable": {"cpu": "16", "memory": "64Gi", "pods": "110"},
-            "addresses": [{"type": "Hostname", "address": name}],
+            "addresses": [
+                {"type": "InternalIP", "address": "127.0.0.1"},
+                {"type": "Hostname", "address": name},
+            ],
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady",
                 "message": "kubelet is posting ready status"}],
             "nodeInfo": {"kubeletVersion": "v1.34.0", "containerRuntimeVersion": "containerd://2.0",
@@ -77,9 +79,6 @@ impl Bridge {
                     if change.resource == "pods" {
                         self.pod_changed(change.kind, &change.object);
                     }
-                    if matches!(change.resource.as_str(), "pods" | "nodes") {
-                        self.schedule().await;
-                    }
                 }
                 status = statuses.recv() => {
                     let Some(status) = status else { return };
@@ -123,51 +122,6 @@ impl Bridge {
         }
     }
 
-    async fn schedule(&self) {
-        let pods = self.kube.list("pods");
-        let pending = pods.iter().filter(|pod| {
-            pod["spec"]["nodeName"].is_null() && pod["metadata"]["deletionTimestamp"].is_null()
-        });
-        for pod in pending {
-            let Some(node) = self.kube.get("nodes", "", &self.node) else {
-                return;
-            };
-            let result = match scheduler::fits(pod, &node, &self.kube.list("pods")) {
-                Ok(()) => self.bind(pod).await,
-                Err(message) => self.refuse(pod, &message).await,
-            };
-            if let Err(error) = result {
-                tracing::warn!(%error, "scheduling a pod failed");
-            }
-        }
-    }
-
-    async fn bind(&self, pod: &Value) -> anyhow::Result<()> {
-        let (namespace, name) = key(pod);
-        let pods: kube::Api<Pod> = kube::Api::namespaced(self.kube.client()?, namespace);
-        let binding = json!({
-            "apiVersion": "v1", "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": self.node},
-        });
-        let parameters = kube::api::PostParams::default();
-        let bound: Value = pods.create_subresource("binding", name, &parameters, &binding).await?;
-        drop(bound);
-        Ok(())
-    }
-
-    async fn refuse(&self, pod: &Value, message: &str) -> anyhow::Result<()> {
-        let (namespace, name) = key(pod);
-        let status = scheduler::unschedulable(message);
-        let known = pod["status"]["conditions"].as_array().into_iter().flatten();
-        let is_told = known.clone().any(|condition| condition["message"] == message);
-        if !is_told {
-            self.kube.patch_status("pods", namespace, name, status).await?;
-            self.kube.create(scheduler::failed_scheduling(pod, message)).await?;
-        }
-        Ok(())
-    }
-
     async fn status_changed(&self, change: PodChange) {
         let PodChange { namespace, name, uid, status } = change;
         let kubernetes = serde_json::to_value(status.to_kubernetes()).unwrap_or_default();
@@ -201,11 +155,6 @@ impl Bridge {
             tracing::warn!(%error, "node status can't be synced");
         }
     }
-}
-
-fn key(pod: &Value) -> (&str, &str) {
-    let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
-    (text("namespace"), text("name"))
 }
 
 /// `kubectl logs`.

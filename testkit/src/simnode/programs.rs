@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+/// Programs of the product.
+const PRODUCT: [&str; 3] = ["mpshare", "mpshare-scheduler-extender", "kubectl-inspect-cgpu"];
+
 /// Programs of the simulated driver, under the names of the real ones.
 const TOOLS: [&str; 4] =
     ["nvidia-cuda-mps-control", "nvidia-cuda-mps-server", "nvidia-smi", "cuda-sample"];
@@ -50,9 +53,8 @@ pub(super) fn lay_out(built: &Path, directory: &Path) -> Result<(), ProgramsErro
         std::fs::create_dir_all(folder)
             .map_err(|source| ProgramsError::Layout { path: folder.clone(), source })?;
     }
-    link(&built.join("mpshare"), &bin.join("mpshare"))?;
-    for tool in TOOLS {
-        link(&built.join(tool), &bin.join(tool))?;
+    for program in PRODUCT.iter().chain(&TOOLS) {
+        link(&built.join(program), &bin.join(program))?;
     }
     for (file, soname) in LIBRARIES {
         link(&built.join(file), &lib.join(soname))?;

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// One of the three processes of a node.
+/// A process of the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// `mpshare mps-control-daemon`.
@@ -18,18 +18,21 @@ pub enum Role {
     DevicePlugin,
     /// `mpshare config-manager`.
     ConfigManager,
+    /// `mpshare-scheduler-extender`, which isn't part of a node.
+    SchedulerExtender,
 }
 
 impl Role {
-    /// All of them.
+    /// The three of a node.
     pub const ALL: [Self; 3] = [Self::ConfigManager, Self::Supervisor, Self::DevicePlugin];
 
-    /// The subcommand, which also names the log file.
+    /// The subcommand or its like, which also names the log file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Supervisor => "mps-control-daemon",
             Self::DevicePlugin => "device-plugin",
             Self::ConfigManager => "config-manager",
+            Self::SchedulerExtender => "scheduler-extender",
         }
     }
 }

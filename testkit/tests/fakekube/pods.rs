@@ -49,13 +49,16 @@ async fn an_extended_resource_asked_for_without_a_limit_is_refused() {
 #[tokio::test]
 async fn a_binding_sets_node_and_annotations_in_one_write() {
     let kube = start().await;
-    let made = kube.create(pod("a")).await.unwrap();
+    let mut body = pod("a");
+    body["metadata"]["annotations"] = json!({"mpshare.io/allocation": "a user's", "kept": "y"});
+    let made = kube.create(body).await.unwrap();
     let before = kube.revision();
     bind(&kube, binding("a", "n1")).await.unwrap();
     assert_eq!(kube.revision(), before + 1);
     let bound: Pod = pods(&kube).get("a").await.unwrap();
     assert_eq!(bound.uid(), made["metadata"]["uid"].as_str().map(str::to_owned));
     assert_eq!(bound.annotations()["mpshare.io/allocation"], "x");
+    assert_eq!(bound.annotations()["kept"], "y");
     assert_eq!(bound.spec.unwrap().node_name.as_deref(), Some("n1"));
     let conditions = bound.status.unwrap().conditions.unwrap();
     assert!(conditions.iter().any(|c| c.type_ == "PodScheduled" && c.status == "True"));

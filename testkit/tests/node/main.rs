@@ -14,4 +14,5 @@ mod on_host;
 mod preflight;
 mod reload;
 mod scene;
+mod scheduling;
 mod supervisor;
