@@ -29,6 +29,7 @@ const KUBERNETES: &str = "1.30.0";
 /// How [`MANIFESTS`] begins.
 const HEADER: &str = "\
 # The Helm chart deploy/helm/mpshare, rendered with its default values, for `kubectl apply -f`.
+# Set the image `mpshare:...` to where yours is, and kube-scheduler's to the cluster's version.
 # Made by `MPSHARE_UPDATE=1 cargo test -p mpshare-e2e --test chart`; changes belong into the chart.
 ";
 

@@ -165,7 +165,10 @@ impl Cluster {
             let text = self.kubectl(args).unwrap_or_else(|error| format!("{error:#}\n"));
             std::fs::write(dir.join(file), text)
         };
-        keep("objects.yaml", &["get", "nodes,pods,ds,jobs,cm,events", "-A", "-o", "yaml"])?;
+        keep(
+            "objects.yaml",
+            &["get", "nodes,pods,ds,deploy,leases,jobs,cm,events", "-A", "-o", "yaml"],
+        )?;
         keep("pods.txt", &["get", "pods", "-A", "-o", "wide"])?;
         keep("events.txt", &["get", "events", "-A", "--sort-by=.metadata.creationTimestamp"])?;
         keep("describe.txt", &["describe", "nodes"])?;
@@ -173,6 +176,11 @@ impl Cluster {
             let label = format!("qcloud-app={app}");
             let args = ["logs", "-n", "kube-system", "-l", &label, "--all-containers", "--prefix"];
             keep(&format!("{app}.log"), &[&args[..], &["--tail=-1"]].concat())?;
+        }
+        for container in ["kube-scheduler", "mpshare-scheduler-extender"] {
+            let label = "app.kubernetes.io/component in (scheduler,scheduler-extender)";
+            let args = ["logs", "-n", "kube-system", "-l", label, "-c", container, "--prefix"];
+            keep(&format!("second-{container}.log"), &[&args[..], &["--tail=-1"]].concat())?;
         }
         for node in &self.nodes {
             node.collect(&dir)?;

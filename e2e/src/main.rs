@@ -158,12 +158,13 @@ impl Run {
 
     /// Packs what the nodes run, and says how large it is.
     fn pack_images(&self, dir: &Path) -> Result<Vec<PathBuf>> {
-        let mpshare = self.built.join("mpshare");
-        let upgraded = catalogue::mpshare(NEXT_IMAGE, &mpshare, dir)?.env("MPSHARE_E2E", "next");
+        let upgraded = catalogue::mpshare(NEXT_IMAGE, &self.built, dir)?;
+        let upgraded = upgraded.env("MPSHARE_E2E", "next");
         let images = [
             catalogue::pause(),
-            catalogue::mpshare(catalogue::MPSHARE, &mpshare, dir)?,
+            catalogue::mpshare(catalogue::MPSHARE, &self.built, dir)?,
             upgraded,
+            catalogue::kube_scheduler(&self.programs)?,
             catalogue::cuda(&self.built, dir)?,
             catalogue::tensorflow(&self.built, dir)?,
         ];

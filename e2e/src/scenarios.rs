@@ -9,6 +9,7 @@ mod lifecycle;
 mod race;
 mod refusals;
 mod restarts;
+mod scheduler;
 mod tenants;
 mod tke;
 
@@ -55,14 +56,17 @@ pub const ALL: &[Scenario] = &[
     Scenario { name: "nvidia-values", run: lifecycle::nvidia_values },
     Scenario { name: "ack-document", run: ack::document },
     Scenario { name: "race-of-a-hundred", run: race::of_a_hundred },
+    Scenario { name: "second-scheduler", run: scheduler::second },
+    Scenario { name: "extender-of-the-control-plane", run: scheduler::extender_alone },
     Scenario { name: "uninstall-with-clients", run: lifecycle::uninstall_with_clients },
     Scenario { name: "uninstall", run: lifecycle::uninstall },
 ];
 
-/// The chart as a release, for `helm install` and `helm upgrade`.
+/// The chart as a release, for `helm install` and `helm upgrade`. The cluster's own scheduler has our
+/// extender beside it already, so that the documents' YAML runs verbatim.
 const RELEASE: &str = "mpshare deploy/helm/mpshare --namespace kube-system \
     --set image.repository=docker.io/library/mpshare --set image.tag=dev \
-    --set nvidiaDriverRoot=/run/nvidia/driver";
+    --set nvidiaDriverRoot=/run/nvidia/driver --set scheduler.mode=none";
 
 /// The product's image as an upgrade brings it.
 pub const NEXT_IMAGE: &str = "docker.io/library/mpshare:next";

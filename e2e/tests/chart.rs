@@ -13,6 +13,8 @@
 mod documents;
 #[path = "chart/objects.rs"]
 mod objects;
+#[path = "chart/scheduler.rs"]
+mod scheduler;
 #[path = "chart/values.rs"]
 mod values;
 

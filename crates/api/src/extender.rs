@@ -14,6 +14,15 @@ use serde_json::Value;
 
 use crate::pod::{Pod, nullable};
 
+/// Where the scheduler's routes are below the extender's address: its `urlPrefix`.
+pub const PREFIX: &str = "/gpushare-scheduler";
+/// Its `filterVerb`.
+pub const FILTER: &str = "filter";
+/// Its `prioritizeVerb`.
+pub const PRIORITIZE: &str = "prioritize";
+/// Its `bindVerb`.
+pub const BIND: &str = "bind";
+
 /// The question of `filter` and `prioritize`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]

@@ -13,7 +13,10 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use mpshare_api::extender::{BindingArgs, BindingResult, FilterArgs, FilterResult, Inspection};
+use mpshare_api::extender::{
+    BIND, BindingArgs, BindingResult, FILTER, FilterArgs, FilterResult, Inspection, PREFIX,
+    PRIORITIZE,
+};
 use serde::Serialize;
 
 use crate::extender::Extender;
@@ -27,19 +30,25 @@ type Shared = State<Arc<Extender>>;
 
 /// All routes.
 pub(crate) fn router(extender: Arc<Extender>) -> Router {
+    let verb = |name: &str| format!("/{name}");
     let scheduler = Router::new()
-        .route("/filter", post(answer_filter))
-        .route("/prioritize", post(answer_prioritize))
-        .route("/bind", post(answer_bind))
+        .route(&verb(FILTER), post(answer_filter))
+        .route(&verb(PRIORITIZE), post(answer_prioritize))
+        .route(&verb(BIND), post(answer_bind))
         .route("/inspect", get(answer_inspect))
-        .route("/inspect/{node}", get(answer_inspect_node));
+        .route("/inspect/{node}", get(answer_inspect_node))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .with_state(Arc::clone(&extender));
+    status(extender).nest(PREFIX, scheduler)
+}
+
+/// The routes that tell how the extender is. Nothing can be changed by them, and they name no pod.
+pub(crate) fn status(extender: Arc<Extender>) -> Router {
     Router::new()
-        .nest("/gpushare-scheduler", scheduler)
         .route("/version", get(env!("CARGO_PKG_VERSION")))
         .route("/healthz", get("ok"))
         .route("/readyz", get(answer_ready))
         .route("/metrics", get(answer_metrics))
-        .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(extender)
 }
 

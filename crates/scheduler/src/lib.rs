@@ -16,6 +16,7 @@ mod watch;
 
 use std::sync::Arc;
 
+use axum::Router;
 use kube::Client;
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -31,19 +32,48 @@ pub enum RunError {
     Serve(#[source] std::io::Error),
 }
 
-/// Answers kube-scheduler on this listener until the token is cancelled.
+/// Where the extender listens.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For kube-scheduler: whoever reaches it can bind pods.
+    pub calls: TcpListener,
+    /// For probes and Prometheus, who only ask. They are answered on `calls` too.
+    pub status: Option<TcpListener>,
+}
+
+impl From<TcpListener> for Listeners {
+    fn from(calls: TcpListener) -> Self {
+        Self { calls, status: None }
+    }
+}
+
+/// Answers on these listeners until the token is cancelled.
 pub async fn run(
     client: Client,
-    listener: TcpListener,
+    listeners: impl Into<Listeners>,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
+    let Listeners { calls, status } = listeners.into();
     let extender = Arc::new(Extender::new(client));
     let watches = watch::run(&extender);
-    let router = http::router(Arc::clone(&extender));
-    let stop = shutdown.clone().cancelled_owned();
-    let server = axum::serve(listener, router).with_graceful_shutdown(stop);
+    let calls = serve(calls, http::router(Arc::clone(&extender)), &shutdown);
+    let status = async {
+        match status {
+            Some(status) => serve(status, http::status(Arc::clone(&extender)), &shutdown).await,
+            None => Ok(()),
+        }
+    };
     tokio::select! {
         () = watches => Ok(()),
-        served = server => served.map_err(RunError::Serve),
+        served = async { tokio::try_join!(calls, status) } => served.map(drop),
     }
+}
+
+async fn serve(
+    listener: TcpListener,
+    router: Router,
+    shutdown: &CancellationToken,
+) -> Result<(), RunError> {
+    let stop = shutdown.clone().cancelled_owned();
+    axum::serve(listener, router).with_graceful_shutdown(stop).await.map_err(RunError::Serve)
 }

@@ -148,6 +148,20 @@ impl Node {
         })
     }
 
+    /// Runs a line of shell with the node's programs in the network of a container's pod.
+    pub fn in_pods_network(&self, id: &str, line: &str) -> Result<String> {
+        let tasks = self.host.run("ctr", &["-a", SOCKET, "-n", "k8s.io", "task", "ls"])?;
+        let task = tasks.lines().find(|task| task.starts_with(id)).context("no such container")?;
+        let pid = task.split_whitespace().nth(1).context("the container has no PID")?;
+        self.host.run("nsenter", &["-t", pid, "-n", "--", "sh", "-c", line])
+    }
+
+    /// Ends the program of a container at once, as a crash does.
+    pub fn kill_container(&self, id: &str) -> Result<()> {
+        let kill = ["-a", SOCKET, "-n", "k8s.io", "task", "kill", "--signal", "SIGKILL", id];
+        self.host.run("ctr", &kill).map(drop)
+    }
+
     /// Ends containerd; its containers live on.
     pub fn end_containerd(&mut self) -> Result<()> {
         self.host.end("containerd", Signal::KILL)

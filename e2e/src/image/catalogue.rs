@@ -42,14 +42,29 @@ pub fn pause() -> Image {
         .link("/usr/bin/sleep", "busybox")
 }
 
-/// The image [`MPSHARE`] with the program `mpshare`, of which a copy without debug information is
-/// made in the directory `scratch`. `name` is there for a second version under another name.
-pub fn mpshare(name: &str, mpshare: &Path, scratch: &Path) -> Result<Image> {
-    let program = stripped(mpshare, scratch)?;
-    let needed = libraries(&program)?;
-    let image =
-        Image::new(name).file("/usr/bin/mpshare", program, 0o755).entrypoint(&["/usr/bin/mpshare"]);
+/// The image [`MPSHARE`] with the programs `mpshare` and `mpshare-scheduler-extender` from `binaries`
+/// (a directory that cargo has built into), of which copies without debug information are made in the
+/// directory `scratch`. `name` is there for a second version under another name.
+pub fn mpshare(name: &str, binaries: &Path, scratch: &Path) -> Result<Image> {
+    let mut image = Image::new(name).entrypoint(&["/usr/bin/mpshare"]);
+    let mut needed = BTreeSet::new();
+    for name in ["mpshare", "mpshare-scheduler-extender"] {
+        let program = stripped(&binaries.join(name), scratch)?;
+        needed.extend(libraries(&program)?);
+        image = image.file(format!("/usr/bin/{name}"), program, 0o755);
+    }
     Ok(with_libraries(with_users(image), needed))
+}
+
+/// Kubernetes' image of the kube-scheduler in `programs`, by the name that it has for this version.
+pub fn kube_scheduler(programs: &Path) -> Result<Image> {
+    let program = programs.join("kube-scheduler");
+    let output = Command::new(&program).arg("--version").output();
+    let output = output.with_context(|| format!("`{}` can't be run", program.display()))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version = said.trim().rsplit(' ').next().unwrap_or_default();
+    let name = format!("registry.k8s.io/kube-scheduler:{version}");
+    Ok(with_users(Image::new(name)).file("/usr/local/bin/kube-scheduler", program, 0o755))
 }
 
 /// The image [`CUDA`] with the simulator's CUDA program from `binaries` (a directory that cargo has

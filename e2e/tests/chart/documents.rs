@@ -49,7 +49,8 @@ fn the_charts_version_alone_changes_no_pod() {
     fs::write(&about, text.replacen("version: ", "version: 9", 1)).unwrap();
     let values = ["image.tag=same"];
     let pods = |rendering: &Rendering| -> Vec<Value> {
-        rendering.of_kind("DaemonSet").map(|set| set["spec"]["template"].clone()).collect()
+        let templates = rendering.objects.iter().map(|object| object["spec"]["template"].clone());
+        templates.filter(Value::is_object).collect()
     };
     let (old, new) =
         (with(&chart, &values).unwrap(), with(&chart.at(dir.path()), &values).unwrap());
@@ -101,12 +102,16 @@ fn the_notes_have_the_documents_commands_and_name_what_has_no_effect() {
         "kubectl get pod -n kube-system -l qcloud-app=nvidia-device-plugin-daemonset",
         "kubectl get pod -n kube-system -l qcloud-app=nvidia-mps-control-daemon",
         "without effect: failOnInitError, deviceDiscoveryStrategy, allowDefaultNamespace, gfd.enabled.",
+        "schedulerName: mpshare-scheduler",
     ] {
         assert!(text.contains(part), "no {part:?} in\n{text}");
     }
     let off = notes(&["mps.enabled=false"]);
     assert!(off.contains("MPS is off") && !off.contains("mps-control-daemon"), "{off}");
     assert!(!off.contains("without effect"), "{off}");
+    assert!(!off.contains("scheduler"), "{off}");
+    let extender = notes(&["scheduler.mode=extender"]);
+    assert!(extender.contains("docs/memory-mode.md"), "{extender}");
 }
 
 /// `mps.enabled`, `names.devicePlugin`, ...: down to the first value that isn't a section.
@@ -177,4 +182,8 @@ fn the_dockerfile_builds_with_the_repositorys_toolchain_from_paths_that_exist() 
     for path in copied {
         assert!(repository().join(path).exists(), "the Dockerfile copies `{path}`");
     }
+    let chart = file("deploy/helm/mpshare/templates/scheduler.yaml");
+    assert!(chart.contains("command: [/usr/bin/mpshare-scheduler-extender]"));
+    let copies = "COPY --from=build /mpshare /mpshare-scheduler-extender /usr/bin/";
+    assert!(dockerfile.lines().any(|line| line == copies), "no `{copies}`");
 }

@@ -39,7 +39,27 @@ const MATRIX: &[&[&str]] = &[
     &["mps.root=/var/lib/mps", "kubeletRoot=/data/kubelet", "logs.format=json", "logs.level=debug"],
     &["healthChecks.disable=all", "healthChecks.enable=79", "names.devicePlugin=p"],
     &["devicePlugin.enableHostNetwork=true", "configManager.resources.limits.cpu=1"],
+    &["scheduler.mode=none"],
+    &["scheduler.mode=extender", "podLabels.a=b", "podAnnotations.c=d"],
+    &["scheduler.mode=extender", "scheduler.nodeSelector.a=b", "imagePullSecrets[0].name=s"],
+    &["scheduler.podMonitor=true", "scheduler.replicas=1", "scheduler.nodeSelector.a=b"],
+    &[
+        "scheduler.resources=null",
+        "scheduler.extenderResources=null",
+        "scheduler.tolerations=null",
+        "scheduler.affinity.nodeAffinity.a=b",
+    ],
 ];
+
+/// The sets of GPU nodes.
+fn sets_of_nodes(rendering: &Rendering) -> impl Iterator<Item = &Value> {
+    rendering.of_kind("DaemonSet").filter(|set| set["metadata"]["labels"]["qcloud-app"].is_string())
+}
+
+/// Everything that has pods.
+fn workloads(rendering: &Rendering) -> impl Iterator<Item = &Value> {
+    rendering.objects.iter().filter(|object| object["spec"]["template"]["spec"].is_object())
+}
 
 /// All of them, rendered once for all tests.
 fn renderings(chart: &Chart) -> &'static [(&'static [&'static str], Rendering)] {
@@ -111,10 +131,10 @@ fn the_unprivileged_parts_get_no_card_from_the_runtime_where_a_supervisor_pod_ru
 }
 
 #[test]
-fn a_daemonset_selects_its_own_pods_and_not_the_other_ones() {
+fn a_workload_selects_its_own_pods_and_not_the_other_ones() {
     let Some(chart) = chart() else { return };
     for (values, rendering) in renderings(&chart) {
-        let sets: Vec<&Value> = rendering.of_kind("DaemonSet").collect();
+        let sets: Vec<&Value> = workloads(rendering).collect();
         let selects = |set: &Value, other: &Value| {
             let labels = other["spec"]["template"]["metadata"]["labels"].as_object().unwrap();
             let selector = set["spec"]["selector"]["matchLabels"].as_object().unwrap();
@@ -159,7 +179,7 @@ fn without_mps_there_is_no_daemonset_for_it_and_only_the_config_for_whole_cards(
 fn an_existing_config_map_is_named_everywhere_and_not_made() {
     let Some(chart) = chart() else { return };
     let rendering = with(&chart, &["config.name=mine"]).unwrap();
-    assert_eq!(rendering.of_kind("ConfigMap").count(), 0);
+    assert!(rendering.find("ConfigMap", "nvidia-device-plugin-configs").is_none());
     let args = rendering.container("config-manager-sidecar").unwrap()["args"].to_string();
     assert!(args.contains("--config-map-name=mine"), "{args}");
     let rules = rendering.find("Role", "mpshare-config-manager").unwrap()["rules"].to_string();
@@ -187,8 +207,12 @@ fn rights_are_named_one_by_one() {
         granted,
         [
             "create events ",
+            "create pods/binding ",
             "get,list,watch configmaps nvidia-device-plugin-configs",
             "get,list,watch nodes ",
+            "get,list,watch pods ",
+            "get,update leases mpshare-scheduler",
+            "list,watch nodes ",
             "list,watch pods ",
             "patch nodes/status ",
             "patch pods/status ",
@@ -267,12 +291,16 @@ fn an_uninstall_has_as_few_privileges_as_what_was_installed() {
 }
 
 #[test]
-fn only_config_manager_has_a_token() {
+fn only_config_manager_and_the_scheduler_have_a_token() {
     let Some(chart) = chart() else { return };
     for (values, rendering) in renderings(&chart) {
-        for set in rendering.of_kind("DaemonSet") {
+        for set in sets_of_nodes(rendering) {
             assert_eq!(pod(set)["automountServiceAccountToken"], false, "{values:?}");
         }
+        let mut by_the_pod = workloads(rendering)
+            .filter(|set| pod(set)["automountServiceAccountToken"] != false)
+            .map(|set| text(&set["metadata"]["name"]));
+        assert!(by_the_pod.all(|name| name.starts_with("mpshare-scheduler")), "{values:?}");
         let has_token =
             |container: &&Value| container["volumeMounts"].to_string().contains("serviceaccount");
         let names: Vec<&str> =
@@ -285,9 +313,9 @@ fn only_config_manager_has_a_token() {
 fn every_volume_that_is_mounted_is_there_and_every_one_that_is_there_is_mounted() {
     let Some(chart) = chart() else { return };
     for (values, rendering) in renderings(&chart) {
-        for set in rendering.of_kind("DaemonSet") {
+        for set in workloads(rendering) {
             let names = |list: &Value| -> BTreeSet<String> {
-                let entries = list.as_array().unwrap().iter();
+                let entries = list.as_array().into_iter().flatten();
                 entries.map(|entry| text(&entry["name"]).to_owned()).collect()
             };
             let containers = pod(set)["containers"].as_array().unwrap().iter();
@@ -305,11 +333,11 @@ fn all_roles_share_one_mps_root() {
     {
         let rendering = with(&chart, values).unwrap();
         assert!(!rendering.text.contains("/run/nvidia/mps"));
-        for container in rendering.containers() {
-            assert!(container["args"].to_string().contains("--mps-root=/var/lib/mps"));
-            assert!(container["volumeMounts"].to_string().contains(r#""/var/lib/mps""#));
-        }
-        for set in rendering.of_kind("DaemonSet") {
+        for set in sets_of_nodes(&rendering) {
+            for container in pod(set)["containers"].as_array().unwrap() {
+                assert!(container["args"].to_string().contains("--mps-root=/var/lib/mps"));
+                assert!(container["volumeMounts"].to_string().contains(r#""/var/lib/mps""#));
+            }
             let volumes = pod(set)["volumes"].as_array().unwrap();
             let root = volumes.iter().find(|volume| volume["name"] == "mps-root").unwrap();
             assert_eq!(root["hostPath"]["path"], "/var/lib/mps");
@@ -333,7 +361,7 @@ fn a_kubelet_elsewhere_has_its_device_plugins_where_they_always_are() {
 fn each_label_of_a_gpu_node_is_enough() {
     let Some(chart) = chart() else { return };
     let rendering = with(&chart, &[]).unwrap();
-    for set in rendering.of_kind("DaemonSet") {
+    for set in sets_of_nodes(&rendering) {
         let affinity = &pod(set)["affinity"]["nodeAffinity"];
         let required = &affinity["requiredDuringSchedulingIgnoredDuringExecution"];
         let terms = required["nodeSelectorTerms"].as_array().unwrap();
@@ -359,14 +387,21 @@ fn each_label_of_a_gpu_node_is_enough() {
 #[test]
 fn every_argument_is_one_that_the_program_takes() {
     let Some(chart) = chart() else { return };
-    let Some(program) = built_program() else {
-        println!("skipped: no program `mpshare` is built beside this test");
+    let built = |program: &str| built_program(program.rsplit('/').next()?);
+    let (Some(image), Some(_)) = (built("mpshare"), built("mpshare-scheduler-extender")) else {
+        println!("skipped: our programs aren't built beside this test");
         return;
     };
     let hooks = (&["a hook"][..], chart.render_with_hooks(&[]).unwrap());
     for (values, rendering) in renderings(&chart).iter().chain([&hooks]) {
         for container in rendering.containers() {
+            // Somebody else's; it is asked in `scheduler`.
+            if container["name"] == "kube-scheduler" {
+                continue;
+            }
             let words: Vec<&str> = container["args"].as_array().unwrap().iter().map(text).collect();
+            let named = container["command"][0].as_str();
+            let program = named.map_or(Some(image.clone()), built).unwrap();
             let mut command = Command::new(&program);
             let output = command.args(&words).arg("--help").output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
@@ -381,8 +416,8 @@ fn every_argument_is_one_that_the_program_takes() {
     }
 }
 
-fn built_program() -> Option<PathBuf> {
+fn built_program(name: &str) -> Option<PathBuf> {
     let this = std::env::current_exe().unwrap();
-    let program = this.parent()?.parent()?.join("mpshare");
+    let program = this.parent()?.parent()?.join(name);
     Some(program).filter(|program| program.is_file())
 }

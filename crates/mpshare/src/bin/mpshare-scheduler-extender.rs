@@ -3,11 +3,13 @@
 //! A program of its own in the same image: the roles of a node run on every node and are kept small,
 //! and what a role never runs would still be mapped in each of them.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
+use mpshare_scheduler::Listeners;
+use tokio::net::TcpListener;
 
 #[path = "../cluster.rs"]
 mod cluster;
@@ -29,6 +31,10 @@ struct Args {
     /// loopback that the extender shares with kube-scheduler.
     #[arg(long, env = "LISTEN", default_value = "127.0.0.1:39999")]
     listen: SocketAddr,
+    /// Where else it answers /healthz, /readyz, /metrics and /version, and nothing by which pods can
+    /// be bound. `[::]` is every address, also on machines with IPv4 only.
+    #[arg(long)]
+    status_listen: Option<SocketAddr>,
 }
 
 /// Exit codes: 0 done, 1 failed, 2 wrong usage.
@@ -54,11 +60,25 @@ fn run(args: Args) -> Result<()> {
                 "whoever reaches this address can bind pods; hint: listen on 127.0.0.1"
             );
         }
-        let listener = tokio::net::TcpListener::bind(args.listen)
-            .await
-            .with_context(|| format!("can't listen on `{}`", args.listen))?;
-        mpshare_scheduler::run(client, listener, shutdown)
+        let calls = listen_on(args.listen).await?;
+        let status = match args.status_listen {
+            Some(address) => Some(listen_on(address).await?),
+            None => None,
+        };
+        mpshare_scheduler::run(client, Listeners { calls, status }, shutdown)
             .await
             .context("the scheduler extender can't work")
     })
+}
+
+/// On every address of the machine where that is what was asked for: a kernel without IPv6 doesn't
+/// know `[::]`.
+async fn listen_on(address: SocketAddr) -> Result<TcpListener> {
+    let mut listener = TcpListener::bind(address).await;
+    if listener.is_err() && address.ip() == Ipv6Addr::UNSPECIFIED {
+        listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
+    }
+    let listener = listener.with_context(|| format!("can't listen on `{address}`"))?;
+    tracing::info!(address = %listener.local_addr().unwrap_or(address), "listening");
+    Ok(listener)
 }

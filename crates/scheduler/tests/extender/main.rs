@@ -11,3 +11,4 @@ mod filter;
 mod inspect;
 mod scene;
 mod schedules;
+mod status;

@@ -37,6 +37,12 @@ with another cluster than they asked for.
 {{- if hasPrefix "nvcr.io/nvidia/" $v.image.repository -}}
 {{- fail (printf "image.repository `%s` is NVIDIA's own image, which has no mpshare in it; hint: leave it out, or name your copy of mpshare's" $v.image.repository) -}}
 {{- end -}}
+{{- if and (eq $v.scheduler.mode "second") (eq (int $v.scheduler.port) (int $v.scheduler.statusPort)) -}}
+{{- fail (printf "scheduler.port and scheduler.statusPort are both %d: at the one pods can be bound, the other is for everybody; hint: change one" (int $v.scheduler.port)) -}}
+{{- end -}}
+{{- if and $v.scheduler.podMonitor (ne $v.scheduler.mode "second") -}}
+{{- fail (printf "scheduler.podMonitor: with scheduler.mode `%s` nothing has metrics that Prometheus could reach; hint: leave it out" $v.scheduler.mode) -}}
+{{- end -}}
 {{- include "mpshare.refuseConfigs" . -}}
 {{- end }}
 
