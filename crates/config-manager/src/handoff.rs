@@ -3,8 +3,12 @@
 //! The scheduler's ledger believes the annotations, so an order of writes matters. Two pods of
 //! equal size that got each other's cards, corrected one after the other, would for a moment both
 //! be on one card, and the other would look free. So the wrong claims are withdrawn first, all of
-//! them: a pod without a claim counts on every card. Claims are made again once no bound pod is on
-//! its way to its units any more, since such a pod may be steered by what is claimed now.
+//! them: a pod without a claim counts on every card.
+//!
+//! And a pod that took the place of one that is still on its way isn't corrected before that one
+//! has taken the place that is left: until then the two claims add up to the truth, card by card.
+//! By the same reason what the device plugin steers by are the plans, and not the claims, while
+//! these are being corrected ([`plans`]).
 
 use std::collections::BTreeMap;
 
@@ -16,7 +20,8 @@ use mpshare_api::names::{
 };
 use mpshare_api::pod::Pod;
 use mpshare_api::pod_allocation::annotations;
-use mpshare_core::ledger::{Allocation, Card, Claim, Demand, PodFacts, Wish};
+use mpshare_core::GpuUuid;
+use mpshare_core::ledger::{Allocation, Card, Claim, Demand, PodFacts, PodUid, Wish};
 
 /// The annotations that say whether units have been handed out, and what they say then.
 const ASSIGNED: [&str; 2] = [V1_ASSIGNED, V2_ASSIGNED];
@@ -79,41 +84,97 @@ impl Change {
     }
 }
 
+/// Where pods were planned, by UID. A pod's plan is its claim, but for the time in which claims are
+/// being corrected: then it is what the claim was before, so that all plans together go on to add up
+/// to the truth.
+pub(crate) type Plans = BTreeMap<PodUid, Claim>;
+
+/// The plans from now on.
+pub(crate) fn plans(
+    before: &Plans,
+    pods: &[NodePod],
+    holdings: Option<&Holdings>,
+    gpus: Option<&NodeGpus>,
+) -> Plans {
+    let is_calm = holdings.zip(gpus).is_some_and(|(holdings, gpus)| {
+        let is_true = |pod: &NodePod| match truth(&pod.facts, holdings, &gpus.cards()) {
+            Truth::At(truth) => pod.facts.claim == Claim::Of(truth),
+            Truth::OnItsWay | Truth::Odd | Truth::NotShared => true,
+        };
+        pods.iter().all(is_true)
+    });
+    let plan = |pod: &NodePod| {
+        let known = before.get(&pod.facts.uid).filter(|_| !is_calm);
+        (pod.facts.uid.clone(), known.unwrap_or(&pod.facts.claim).clone())
+    };
+    pods.iter().map(plan).collect()
+}
+
 /// What has to be written now, given the node's cards and who holds what of them.
 pub(crate) fn corrections(
     pods: &[NodePod],
+    plans: &Plans,
     holdings: &Holdings,
     gpus: Option<&NodeGpus>,
 ) -> Vec<Correction> {
     let Some(gpus) = gpus else { return Vec::new() };
     let cards = gpus.cards();
-    let (mut now, mut claims) = (Vec::new(), Vec::new());
+    let (mut now, mut wrong, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+    let mut exchanged = Exchange::default();
     let mut all_have_come = true;
-    for pod in pods.iter().filter(|pod| is_shared(&pod.facts, &cards)) {
+    for pod in pods {
         let truth = match truth(&pod.facts, holdings, &cards) {
             Truth::At(truth) => truth,
             Truth::OnItsWay => {
                 all_have_come = false;
                 continue;
             }
-            Truth::Odd => continue,
+            Truth::Odd | Truth::NotShared => continue,
         };
+        let plan = plans.get(&pod.facts.uid);
+        let plan = if let Some(Claim::Of(plan)) = plan { Some(plan) } else { None };
+        if let Some(plan) = plan.filter(|plan| **plan != truth) {
+            exchanged.note(plan, &truth);
+        }
         match &pod.facts.claim {
             Claim::Of(claimed) if *claimed == truth && pod.is_assigned => {}
             Claim::Of(claimed) if *claimed == truth => now.push(correct(pod, Change::Assigned)),
-            Claim::Of(_) => now.push(correct(pod, Change::Withdraw)),
+            Claim::Of(_) => wrong.push(correct(pod, Change::Withdraw)),
             Claim::Absent | Claim::Unreadable => {
                 let all = claim(&truth, &pod.facts, &cards);
-                claims.push(correct(pod, Change::Claim(all)));
+                missing.push((correct(pod, Change::Claim(all)), plan.is_some()));
             }
         }
     }
-    let is_any_wrong = now.iter().any(|it| it.change == Change::Withdraw);
-    if all_have_come && !is_any_wrong {
-        now.extend(claims);
+    let is_closed = exchanged.is_closed();
+    if wrong.is_empty() {
+        let may = |was_planned: bool| all_have_come || was_planned && is_closed;
+        now.extend(missing.into_iter().filter(|(_, was_planned)| may(*was_planned)).map(|it| it.0));
+    } else if all_have_come || is_closed {
+        now.append(&mut wrong);
     }
     now.sort_unstable();
     now
+}
+
+/// Places that were planned and aren't taken, less those that are taken and weren't planned, by
+/// units and card.
+#[derive(Debug, Default)]
+struct Exchange(BTreeMap<(u64, GpuUuid), i64>);
+
+impl Exchange {
+    fn note(&mut self, plan: &Allocation, truth: &Allocation) {
+        for (allocation, one) in [(plan, 1), (truth, -1)] {
+            for (gpu, units) in allocation.0.values().flatten() {
+                *self.0.entry((*units, gpu.clone())).or_default() += one;
+            }
+        }
+    }
+
+    /// Whether pods that have come have exchanged places among themselves.
+    fn is_closed(&self) -> bool {
+        self.0.values().all(|count| *count == 0)
+    }
 }
 
 /// How many units of each card pods have that are there: the truth that a scheduler's ledger can be
@@ -157,7 +218,7 @@ fn claim(truth: &Allocation, pod: &PodFacts, cards: &[Card]) -> BTreeMap<&'stati
     all
 }
 
-/// Whether all of a pod's units are of shared cards of this node.
+/// Whether all of a pod's units are of shared cards of the node.
 fn is_shared(pod: &PodFacts, cards: &[Card]) -> bool {
     pod.demand.wishes().iter().all(|wish| {
         let mut offered = cards.iter().filter(|card| card.resource == wish.resource).peekable();
@@ -173,9 +234,14 @@ enum Truth {
     OnItsWay,
     /// A container has something else than it asks for, such as units of a former config.
     Odd,
+    /// Not on shared cards of this node.
+    NotShared,
 }
 
 fn truth(pod: &PodFacts, holdings: &Holdings, cards: &[Card]) -> Truth {
+    if !is_shared(pod, cards) {
+        return Truth::NotShared;
+    }
     let mut allocation = Allocation::default();
     for wish in pod.demand.wishes() {
         let mine: Vec<&Holding> =

@@ -10,6 +10,7 @@ use kube::Client;
 use mpshare_api::inventory_annotation::NodeGpus;
 use mpshare_api::{BoundPods, DocumentError, write_derived, write_document};
 use mpshare_core::Reason;
+use mpshare_core::ledger::PodFacts;
 use mpshare_telemetry::{Failures, sentence};
 use mpshare_watch::{Removed, sole};
 use thiserror::Error;
@@ -18,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::announcement::{Announcement, Announcer, Severity};
 use crate::condition::condition;
-use crate::handoff::{self, Correction};
+use crate::handoff::{self, Correction, NodePod, Plans};
 use crate::inventory::{Annotations, UseOfCards, annotations};
 use crate::options::Options;
 use crate::publish::{self, NodeReport};
@@ -81,6 +82,7 @@ pub async fn run(
         corrections,
         bound_failures: Failures::new("bound pods can't be told to the device plugin"),
         usage: Usage::default(),
+        plans: Plans::new(),
         options,
     };
     tokio::select! {
@@ -98,6 +100,7 @@ struct Reconciler {
     corrections: watch::Sender<Vec<Correction>>,
     bound_failures: Failures,
     usage: Usage,
+    plans: Plans,
     options: Options,
 }
 
@@ -147,10 +150,16 @@ impl Reconciler {
         }
     }
 
-    fn write_bound_pods(&self) -> Result<(), DocumentError> {
+    fn write_bound_pods(&mut self) -> Result<(), DocumentError> {
         let Some(pods) = &self.view.pods else { return Ok(()) };
-        let facts: Vec<_> = pods.iter().map(|pod| pod.facts.clone()).collect();
-        let wanted = BoundPods::of(&facts);
+        let sight = self.view.node.as_ref().and_then(|node| node.sight.as_ref());
+        let gpus = sight.and_then(|sight| sight.annotations.gpus());
+        self.plans = handoff::plans(&self.plans, pods, self.view.holdings.as_ref(), gpus.as_ref());
+        let planned = |pod: &NodePod| {
+            let claim = self.plans.get(&pod.facts.uid).unwrap_or(&pod.facts.claim).clone();
+            PodFacts { claim, ..pod.facts.clone() }
+        };
+        let wanted = BoundPods::of(&pods.iter().map(planned).collect::<Vec<_>>());
         if self.view.bound.as_ref() == Some(&wanted) {
             return Ok(());
         }
@@ -233,7 +242,7 @@ impl Reconciler {
         let (Some(pods), Some(holdings)) = (&self.view.pods, &self.view.holdings) else {
             return;
         };
-        let next = handoff::corrections(pods, holdings, gpus);
+        let next = handoff::corrections(pods, &self.plans, holdings, gpus);
         self.corrections.send_if_modified(|last| {
             let differs = *last != next;
             *last = next;

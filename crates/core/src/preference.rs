@@ -5,23 +5,21 @@
 //! [`crate::grant()`] refuses with the numbers. It also offers ids whose last owner has ended in
 //! this moment and whose share was of another size; so a choice is tried before it is made.
 //!
-//! The kubelet doesn't say for whom it asks. Where a scheduler has planned a card for a container
-//! that still waits for just so many units, that card comes first: whoever it is for, amounts end
-//! up where they were planned. What is planned for others is left free as long as it can be.
+//! The kubelet doesn't say for whom it asks. Where just so many units were planned on a card and
+//! nobody has taken them yet, that card comes first: whoever it is for, amounts end up where they
+//! were planned. What is planned for others is left free as long as it can be.
 
 use std::collections::BTreeSet;
 
-use crate::{AllocationPolicy, DeviceId, GpuPlan, GpuUuid, NodePlan, ResourceName, UnitState};
+use crate::{AllocationPolicy, DeviceId, GpuPlan, GpuUuid, NodePlan, UnitState};
 
-/// A container of a bound pod that the kubelet hasn't asked units for yet.
+/// Units that a scheduler has planned for a container, and that nobody has taken yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Awaited {
-    /// The resource.
-    pub resource: ResourceName,
-    /// How many units it will ask for.
+pub struct Slot {
+    /// How many.
     pub units: u64,
-    /// The card that a scheduler has planned for it.
-    pub gpu: Option<GpuUuid>,
+    /// Of which card.
+    pub gpu: GpuUuid,
 }
 
 /// A request of the kubelet for advice.
@@ -33,20 +31,19 @@ pub struct Choice<'a> {
     pub required: &'a [DeviceId],
     /// How many ids are wanted in all.
     pub size: usize,
-    /// Who is known to be about to ask for units of the resource, the first to come first.
-    pub awaited: &'a [Awaited],
+    /// What was planned of the resource, for the first to come first.
+    pub slots: &'a [Slot],
 }
 
 impl Choice<'_> {
     /// How well a card with so much room serves what was planned; less is better.
     fn rank(&self, gpu: &GpuUuid, room: usize) -> Rank {
-        let planned = || self.awaited.iter().filter(|it| it.gpu.as_ref() == Some(gpu));
-        let is_asked = |it: &Awaited| usize::try_from(it.units) == Ok(self.size);
-        let place = self.awaited.iter().position(|it| is_asked(it) && it.gpu.as_ref() == Some(gpu));
-        if let Some(place) = place {
+        let is_for = |slot: &Slot| slot.gpu == *gpu && usize::try_from(slot.units) == Ok(self.size);
+        if let Some(place) = self.slots.iter().position(is_for) {
             return Rank::Planned(place);
         }
-        let for_others: u64 = planned().map(|it| it.units).fold(0, u64::saturating_add);
+        let here = self.slots.iter().filter(|slot| slot.gpu == *gpu);
+        let for_others = here.map(|slot| slot.units).fold(0, u64::saturating_add);
         let left = u64::try_from(room).unwrap_or(u64::MAX).saturating_sub(for_others);
         if u64::try_from(self.size).is_ok_and(|size| size <= left) {
             Rank::Free
@@ -59,7 +56,7 @@ impl Choice<'_> {
 /// The order in which cards are taken, before the policy's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// The card of somebody who waits for as much, the first of whom is at this place.
+    /// As much is planned there, in the slot at this place.
     Planned(usize),
     /// What is planned fits beside it.
     Free,
@@ -148,14 +145,14 @@ mod tests {
 
     fn picked(policy: AllocationPolicy, available: &[DeviceId], size: usize) -> Vec<DeviceId> {
         let node = plan(&config(4), &inventory(), &[]);
-        prefer(&node, policy, Choice { available, required: &[], size, awaited: &[] }, |_| true)
+        prefer(&node, policy, Choice { available, required: &[], size, slots: &[] }, |_| true)
     }
 
     #[test]
     fn a_card_that_would_refuse_is_passed_over() {
         let node = plan(&config(4), &inventory(), &[]);
         let available = [replica(0, 0), replica(1, 0)];
-        let choice = Choice { available: &available, required: &[], size: 1, awaited: &[] };
+        let choice = Choice { available: &available, required: &[], size: 1, slots: &[] };
         let not_the_first = |ids: &[DeviceId]| ids != [replica(0, 0)];
         let policy = AllocationPolicy::Distributed;
         assert_eq!(prefer(&node, policy, choice, not_the_first), [replica(1, 0)]);
@@ -169,7 +166,7 @@ mod tests {
         let node = plan(&sharing, &inventory(), &[]);
         let whole = DeviceId::whole(inventory().gpus[1].uuid.clone());
         let available = [replica(0, 0), whole.clone()];
-        let choice = Choice { available: &available, required: &[], size: 1, awaited: &[] };
+        let choice = Choice { available: &available, required: &[], size: 1, slots: &[] };
         let policy = AllocationPolicy::Packed;
         assert_eq!(prefer(&node, policy, choice, |_| true), [replica(0, 0)]);
         let picked = prefer(&node, policy, choice, |ids| ids.contains(&whole));
@@ -181,7 +178,7 @@ mod tests {
         let live = [held(&[replica(0, 0)], 3840, 250)];
         let node = plan(&config(4), &inventory(), &live);
         let available = [replica(0, 0), replica(0, 2)];
-        let choice = Choice { available: &available, required: &[], size: 1, awaited: &[] };
+        let choice = Choice { available: &available, required: &[], size: 1, slots: &[] };
         assert_eq!(prefer(&node, AllocationPolicy::Packed, choice, |_| true), [replica(0, 2)]);
     }
 
@@ -210,39 +207,37 @@ mod tests {
         let node = plan(&config(4), &inventory(), &[]);
         let available = [replica(0, 0), replica(0, 1), replica(1, 2), replica(1, 3)];
         let required = [replica(1, 3)];
-        let choice = Choice { available: &available, required: &required, size: 2, awaited: &[] };
+        let choice = Choice { available: &available, required: &required, size: 2, slots: &[] };
         let ids = prefer(&node, AllocationPolicy::Packed, choice, |_| true);
         assert_eq!(ids, [replica(1, 3), replica(1, 2)]);
     }
 
-    fn steered(awaited: &[Awaited], available: &[DeviceId], size: usize) -> Vec<DeviceId> {
+    fn steered(slots: &[Slot], available: &[DeviceId], size: usize) -> Vec<DeviceId> {
         let node = plan(&config(4), &inventory(), &[]);
-        let choice = Choice { available, required: &[], size, awaited };
+        let choice = Choice { available, required: &[], size, slots };
         prefer(&node, AllocationPolicy::Packed, choice, |_| true)
     }
 
-    fn awaited(units: u64, gpu: Option<usize>) -> Awaited {
-        let uuid = |at: usize| inventory().gpus[at].uuid.clone();
-        Awaited { resource: "nvidia.com/gpu".parse().unwrap(), units, gpu: gpu.map(uuid) }
+    fn slot(units: u64, gpu: usize) -> Slot {
+        Slot { units, gpu: inventory().gpus[gpu].uuid.clone() }
     }
 
     #[test]
     fn the_card_that_was_planned_for_as_much_comes_first() {
         let available = [replica(0, 0), replica(0, 1), replica(1, 0), replica(1, 1)];
         assert_eq!(steered(&[], &available, 1), [replica(0, 0)], "without a plan");
-        let waiting = [awaited(2, Some(0)), awaited(1, Some(1)), awaited(1, Some(0))];
-        assert_eq!(steered(&waiting, &available, 1), [replica(1, 0)]);
-        assert_eq!(steered(&waiting, &available, 2), [replica(0, 0), replica(0, 1)]);
+        let slots = [slot(2, 0), slot(1, 1), slot(1, 0)];
+        assert_eq!(steered(&slots, &available, 1), [replica(1, 0)]);
+        assert_eq!(steered(&slots, &available, 2), [replica(0, 0), replica(0, 1)]);
         let only_the_other = [replica(0, 3)];
-        assert_eq!(steered(&waiting, &only_the_other, 1), [replica(0, 3)], "it is full by now");
+        assert_eq!(steered(&slots, &only_the_other, 1), [replica(0, 3)], "it is full by now");
     }
 
     #[test]
     fn who_comes_without_a_plan_leaves_what_is_planned_for_others() {
         let available = [replica(0, 0), replica(0, 1), replica(1, 0), replica(1, 1)];
-        let waiting = [awaited(2, Some(0)), awaited(1, None)];
-        assert_eq!(steered(&waiting, &available, 1), [replica(1, 0)]);
-        let everywhere = [awaited(2, Some(0)), awaited(2, Some(1))];
+        assert_eq!(steered(&[slot(2, 0)], &available, 1), [replica(1, 0)]);
+        let everywhere = [slot(2, 0), slot(2, 1)];
         assert_eq!(steered(&everywhere, &available, 1), [replica(0, 0)], "better than nothing");
     }
 }

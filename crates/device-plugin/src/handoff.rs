@@ -3,45 +3,83 @@
 //!
 //! The kubelet names no pod when it asks for ids. Bound pods that its checkpoint doesn't know yet
 //! are the ones that it may be asking for, since it writes the checkpoint after each container
-//! (facts/kubernetes.md 1.8).
+//! (facts/kubernetes.md 1.8). A pod may take what was planned for another one of its size; what is
+//! left then is the place that was planned for itself, so that plans are counted and not matched.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use mpshare_api::BoundPods;
 use mpshare_api::bound_pods::{BoundContainer, BoundPod};
 use mpshare_api::holdings::{Holding, Holdings, PodKey};
-use mpshare_core::preference::Awaited;
-use mpshare_core::{DeviceId, ResourceName};
+use mpshare_core::preference::Slot;
+use mpshare_core::{DeviceId, GpuUuid, ResourceName};
 use mpshare_kubelet::checkpoint::Entry;
 
 use crate::ledger::PodResources;
 
-/// The containers that the kubelet may be asking `resource` for.
+/// How many units each container wants that the kubelet may be asking `resource` for.
 pub(crate) fn awaited(
     bound: &BoundPods,
     checkpoint: &[Entry],
     resource: &ResourceName,
-) -> Vec<Awaited> {
-    let known: BTreeSet<(&str, &str)> = checkpoint
-        .iter()
-        .filter(|entry| entry.resource == resource.as_str())
-        .map(|entry| (entry.pod_uid.as_str(), entry.container.as_str()))
-        .collect();
-    let waiting = |pod: &BoundPod, container: &BoundContainer| {
-        container.resource == resource.as_str()
-            && !known.contains(&(pod.uid.as_str(), container.name.as_str()))
-    };
-    let containers = bound
-        .pods
-        .iter()
-        .flat_map(|pod| pod.containers.iter().filter(move |container| waiting(pod, container)));
-    containers
-        .map(|container| Awaited {
-            resource: resource.clone(),
-            units: container.units,
-            gpu: container.gpu.as_ref().and_then(|gpu| gpu.parse().ok()),
+) -> Vec<u64> {
+    let is_waiting =
+        |(pod, container): &Place<'_>| entries(checkpoint, pod, container).count() == 0;
+    containers(bound, resource).filter(is_waiting).map(|(_, container)| container.units).collect()
+}
+
+/// What was planned of `resource` and has been taken by nobody.
+pub(crate) fn slots(bound: &BoundPods, checkpoint: &[Entry], resource: &ResourceName) -> Vec<Slot> {
+    let (mut slots, places): (Vec<Slot>, Vec<Place<'_>>) = containers(bound, resource)
+        .filter_map(|place| {
+            let gpu: GpuUuid = place.1.gpu.as_ref()?.parse().ok()?;
+            Some((Slot { units: place.1.units, gpu }, place))
         })
-        .collect()
+        .unzip();
+    // Whoever came without a plan has taken nothing of one.
+    let mut taken: BTreeMap<(u64, GpuUuid), usize> = BTreeMap::new();
+    for (pod, container) in places {
+        for gpu in entries(checkpoint, pod, container).filter_map(card) {
+            *taken.entry((container.units, gpu)).or_default() += 1;
+        }
+    }
+    slots.retain(|slot| match taken.get_mut(&(slot.units, slot.gpu.clone())) {
+        Some(count) if *count > 0 => {
+            *count -= 1;
+            false
+        }
+        Some(_) | None => true,
+    });
+    slots
+}
+
+/// A container in its pod.
+type Place<'a> = (&'a BoundPod, &'a BoundContainer);
+
+fn containers<'a>(
+    bound: &'a BoundPods,
+    resource: &'a ResourceName,
+) -> impl Iterator<Item = Place<'a>> {
+    let all = bound.pods.iter().flat_map(|pod| pod.containers.iter().map(move |it| (pod, it)));
+    all.filter(move |(_, container)| container.resource == resource.as_str())
+}
+
+fn entries<'a>(
+    checkpoint: &'a [Entry],
+    pod: &'a BoundPod,
+    container: &'a BoundContainer,
+) -> impl Iterator<Item = &'a Entry> {
+    checkpoint.iter().filter(move |entry| {
+        entry.pod_uid == pod.uid
+            && entry.container == container.name
+            && entry.resource == container.resource
+    })
+}
+
+/// The card of an entry's ids, which are all of one.
+fn card(entry: &Entry) -> Option<GpuUuid> {
+    let id: DeviceId = entry.device_ids.first()?.parse().ok()?;
+    Some(id.gpu().clone())
 }
 
 /// Who holds what of our cards. The checkpoint knows UIDs and init containers; where it can't be
@@ -121,14 +159,41 @@ mod tests {
         }
     }
 
+    fn of(pods: Vec<BoundPod>) -> BoundPods {
+        BoundPods { pods, ..BoundPods::default() }
+    }
+
+    fn left(bound: &BoundPods, checkpoint: &[Entry]) -> Vec<(u64, GpuUuid)> {
+        let slots = slots(bound, checkpoint, &resource(MEM));
+        slots.into_iter().map(|slot| (slot.units, slot.gpu)).collect()
+    }
+
     #[test]
     fn pods_that_the_checkpoint_knows_are_awaited_no_more() {
-        let pods = vec![bound("a", 7, Some(0)), bound("b", 7, Some(1)), bound("x", 2, None)];
-        let bound = BoundPods { pods, ..BoundPods::default() };
-        let waiting = awaited(&bound, &[entry("a", &[unit(1, 0)])], &resource(MEM));
-        let waiting: Vec<_> = waiting.into_iter().map(|it| (it.units, it.gpu)).collect();
-        assert_eq!(waiting, [(7, Some(uuid(1))), (2, None)]);
-        assert_eq!(awaited(&bound, &[], &resource("nvidia.com/gpu")), []);
+        let bound = of(vec![bound("a", 7, Some(0)), bound("b", 5, Some(1)), bound("x", 2, None)]);
+        let checkpoint = [entry("a", &[unit(1, 0)])];
+        assert_eq!(awaited(&bound, &checkpoint, &resource(MEM)), [5, 2]);
+        assert_eq!(awaited(&bound, &[], &resource("nvidia.com/gpu")), [0; 0]);
+    }
+
+    #[test]
+    fn who_takes_anothers_place_leaves_its_own() {
+        let pods = vec![bound("a", 2, Some(0)), bound("b", 2, Some(0)), bound("c", 2, Some(1))];
+        let bound = of(pods);
+        let all = [(2, uuid(0)), (2, uuid(0)), (2, uuid(1))];
+        assert_eq!(left(&bound, &[]), all);
+        let c_on_a = entry("c", &[unit(0, 0), unit(0, 1)]);
+        let after = left(&bound, std::slice::from_ref(&c_on_a));
+        assert_eq!(after, [(2, uuid(0)), (2, uuid(1))]);
+        let and_a = entry("a", &[unit(0, 2), unit(0, 3)]);
+        assert_eq!(left(&bound, &[c_on_a, and_a]), [(2, uuid(1))]);
+    }
+
+    #[test]
+    fn who_has_no_plan_takes_nothing_of_one() {
+        let bound = of(vec![bound("static", 2, None), bound("a", 2, Some(0))]);
+        let checkpoint = [entry("static", &[unit(0, 0), unit(0, 1)])];
+        assert_eq!(left(&bound, &checkpoint), [(2, uuid(0))]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod chaos;
 mod cleanup;
 mod drivers;
 mod ending;
+mod handoff;
 mod health;
 mod hostile;
 mod memory;

@@ -49,7 +49,13 @@ fn given(entries: &[(&str, &str)]) -> Holdings {
 
 /// Pod and change, the latter in a word.
 fn due(pods: &[NodePod], holdings: &Holdings) -> Vec<(String, &'static str)> {
-    let all = corrections(pods, holdings, Some(&gpus()));
+    due_after(&Plans::new(), pods, holdings)
+}
+
+/// The same with plans of before.
+fn due_after(before: &Plans, pods: &[NodePod], holdings: &Holdings) -> Vec<(String, &'static str)> {
+    let plans = plans(before, pods, Some(holdings), Some(&gpus()));
+    let all = corrections(pods, &plans, holdings, Some(&gpus()));
     let word = |change: &Change| match change {
         Change::Withdraw => "withdraw",
         Change::Assigned => "assigned",
@@ -85,7 +91,7 @@ fn two_pods_that_got_each_others_cards_lose_both_claims_before_one_is_made_again
 #[test]
 fn a_claim_is_made_with_all_annotations_but_the_schedulers_time() {
     let holdings = given(&[("a", "GPU-01")]);
-    let all = corrections(&[pod("a", &[7], &json!({}))], &holdings, Some(&gpus()));
+    let all = corrections(&[pod("a", &[7], &json!({}))], &Plans::new(), &holdings, Some(&gpus()));
     let all = all[0].change.annotations();
     let form: Vec<String> =
         all.iter().map(|(key, value)| format!("{key}={}", value.as_ref().unwrap())).collect();
@@ -117,7 +123,7 @@ fn all_containers_of_a_pod_count() {
     let first = Holdings::of(vec![holding("a", "c0", "GPU-00", 7)]);
     assert_eq!(due(std::slice::from_ref(&two), &first), []);
     let both = Holdings::of(vec![holding("a", "c0", "GPU-00", 7), holding("a", "c1", "GPU-01", 2)]);
-    let all = corrections(&[two], &both, Some(&gpus()));
+    let all = corrections(&[two], &Plans::new(), &both, Some(&gpus()));
     assert_eq!(
         all[0].change.annotations()[ALLOCATION].as_deref(),
         Some(r#"{"c0":{"GPU-00":7},"c1":{"GPU-01":2}}"#)
@@ -136,7 +142,7 @@ fn garbage_is_replaced_and_what_makes_no_sense_is_left_alone() {
     assert_eq!(due(&[garbage, odd], &holdings), named(&[("a", "claim")]));
     let unknown = Holdings::of(vec![holding("a", "c0", "GPU-99", 7)]);
     assert_eq!(due(&[pod("a", &[7], &json!({}))], &unknown), []);
-    assert_eq!(corrections(&[pod("a", &[7], &json!({}))], &unknown, None), []);
+    assert_eq!(corrections(&[pod("a", &[7], &json!({}))], &Plans::new(), &unknown, None), []);
 }
 
 #[test]
@@ -155,4 +161,47 @@ fn units_are_counted_of_pods_that_are_there_and_once_for_an_init_container_and_i
         holding("gone", "c0", "GPU-01", 3),
     ]);
     assert_eq!(held(&[pod], &holdings), BTreeMap::from([("GPU-00".to_owned(), 7)]));
+}
+
+#[test]
+fn who_took_the_place_of_a_pod_on_its_way_is_corrected_once_that_one_is_there() {
+    let pods = [planned("a", "GPU-00", "false"), planned("b", "GPU-01", "false")];
+    assert_eq!(due(&pods, &given(&[("a", "GPU-01")])), []);
+    let both = given(&[("a", "GPU-01"), ("b", "GPU-00")]);
+    assert_eq!(due(&pods, &both), named(&[("a", "withdraw"), ("b", "withdraw")]));
+}
+
+#[test]
+fn pods_that_exchanged_places_are_corrected_whoever_else_is_on_its_way() {
+    let later = || planned("c", "GPU-00", "false");
+    let holdings = given(&[("a", "GPU-01"), ("b", "GPU-00")]);
+    let first = [planned("a", "GPU-00", "false"), planned("b", "GPU-01", "false"), later()];
+    let plans = plans(&Plans::new(), &first, Some(&holdings), Some(&gpus()));
+    let without = |name| pod(name, &[7], &json!({}));
+    assert_eq!(due(&first, &holdings), named(&[("a", "withdraw"), ("b", "withdraw")]));
+    let none_left = [without("a"), without("b"), later()];
+    let due_now = due_after(&plans, &none_left, &holdings);
+    assert_eq!(due_now, named(&[("a", "claim"), ("b", "claim")]));
+    let one_made = [planned("a", "GPU-01", "true"), without("b"), later()];
+    assert_eq!(due_after(&plans, &one_made, &holdings), named(&[("b", "claim")]));
+}
+
+#[test]
+fn a_plan_stays_while_claims_are_corrected_and_follows_them_afterwards() {
+    let holdings = given(&[("a", "GPU-01"), ("b", "GPU-00")]);
+    let said = |before: &Plans, pods: &[NodePod]| {
+        let next = plans(before, pods, Some(&holdings), Some(&gpus()));
+        let on_first = |claim: &Claim| match claim {
+            Claim::Of(allocation) => Some(allocation.names(&"GPU-00".parse().unwrap())),
+            Claim::Absent | Claim::Unreadable => None,
+        };
+        (next.values().map(on_first).collect::<Vec<_>>(), next)
+    };
+    let wrong = [planned("a", "GPU-00", "false"), planned("b", "GPU-01", "false")];
+    let (first, before) = said(&Plans::new(), &wrong);
+    assert_eq!(first, [Some(true), Some(false)]);
+    let half = [planned("a", "GPU-01", "true"), pod("b", &[7], &json!({}))];
+    assert_eq!(said(&before, &half).0, first);
+    let right = [planned("a", "GPU-01", "true"), planned("b", "GPU-00", "true")];
+    assert_eq!(said(&before, &right).0, [Some(false), Some(true)]);
 }

@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 
 use mpshare_api::status::DaemonStatus;
 use mpshare_api::{GpuState, GpuStatus};
-use mpshare_core::preference::{Awaited, Choice, prefer};
+use mpshare_core::preference::{Choice, prefer};
 use mpshare_core::{Cut, DeviceId, Grant, Inventory, LiveShare, Mode, Reason, ResourceName, grant};
 use mpshare_kubelet::checkpoint::Entry;
 use mpshare_kubelet::device_plugin::ContainerAllocateResponse;
 use mpshare_telemetry::sentence;
 
 use super::{Footing, Node, State};
-use crate::Options;
 use crate::control_lock::{DaemonLife, daemon_life};
 use crate::gate;
 use crate::handoff;
@@ -71,11 +70,13 @@ impl Node {
         let mut state = self.state();
         let sharing = state.view.config.iter().flat_map(|config| &config.node.sharing);
         let mut of_memory = sharing.filter(|it| matches!(it.cut, Cut::Memory(_)));
-        if state.view.bound.is_none() || !of_memory.any(|it| it.resource == *resource) {
+        if !of_memory.any(|it| it.resource == *resource) {
             return true;
         }
-        let Some(awaited) = state.awaited(self.options(), resource) else { return true };
-        awaited.iter().any(|it| usize::try_from(it.units) == Ok(size))
+        let Some(checkpoint) = state.checkpoint(&self.options.plugins_dir) else { return true };
+        let Some(bound) = &state.view.bound else { return true };
+        let awaited = handoff::awaited(bound, &checkpoint, resource);
+        awaited.into_iter().any(|units| usize::try_from(units) == Ok(size))
     }
 
     fn prefer(
@@ -86,12 +87,16 @@ impl Node {
     ) -> Vec<String> {
         let _call = Call::begin(self);
         let mut state = self.state();
-        let awaited = state.awaited(self.options(), resource).unwrap_or_default();
+        // Without the kubelet's books nobody knows who has come.
+        let checkpoint = state.checkpoint(&self.options.plugins_dir);
+        let known = state.view.bound.as_ref().zip(checkpoint);
+        let slots = known.map(|(bound, entries)| handoff::slots(bound, &entries, resource));
+        let slots = slots.unwrap_or_default();
         let (Some(plan), Some(config)) = (&state.plan, &state.view.config) else {
             return Vec::new();
         };
         let (available, required) = (known_ids(available), known_ids(required));
-        let choice = Choice { available: &available, required: &required, size, awaited: &awaited };
+        let choice = Choice { available: &available, required: &required, size, slots: &slots };
         let is_granted = |ids: &[DeviceId]| self.grant(&state, resource, ids).is_ok();
         let ids = prefer(plan, config.node.policy, choice, is_granted);
         ids.iter().map(ToString::to_string).collect()
@@ -270,14 +275,6 @@ impl Node {
 }
 
 impl State {
-    /// Who may be asking for units; `None` where the kubelet's books can't be read, and then nobody
-    /// knows who has come.
-    fn awaited(&mut self, options: &Options, resource: &ResourceName) -> Option<Vec<Awaited>> {
-        let entries = self.checkpoint(&options.plugins_dir)?;
-        let bound = self.view.bound.as_ref()?;
-        Some(handoff::awaited(bound, &entries, resource))
-    }
-
     fn gpu_status(&self, share: &LiveShare) -> Option<&GpuStatus> {
         self.status().and_then(|status| status.gpu(share.gpu.as_str()))
     }

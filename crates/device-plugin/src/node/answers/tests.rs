@@ -24,7 +24,7 @@ fn node(dir: &tempfile::TempDir) -> Node {
     Node::start(options, Instant::now())
 }
 
-fn pipe_directory(options: &Options, index: u32) -> PathBuf {
+fn pipe_directory(options: &crate::Options, index: u32) -> PathBuf {
     let uuid = crate::testing::uuid(index);
     options.root().gpu(&resource("nvidia.com/gpu"), &uuid).pipe()
 }
