@@ -43,6 +43,7 @@ pub(super) fn second(cluster: &mut Cluster) -> Result<()> {
     let restarts = extender(cluster, &next, "restartCount")?;
     ensure!(restarts == "1", "the extender was started again {restarts} times");
     let now = self::leader(cluster)?;
+    has_its_rights(cluster)?;
     println!("    led by {leader}, deleted; then by {next}, its extender killed; now by {now}");
 
     pods::delete_all(cluster)?;
@@ -109,7 +110,9 @@ fn sharing(name: &str, gib: u32) -> Pod {
 
 /// A pod of 3 GiB is bound by our scheduler, with a place on the card, and runs.
 fn bound(cluster: &Cluster, name: &str) -> Result<()> {
+    let begun = std::time::Instant::now();
     sharing(name, 3).start(cluster)?;
+    println!("    {name}: runs after {:.1} s", begun.elapsed().as_secs_f64());
     let place = "jsonpath={.metadata.annotations.mpshare\\.io/allocation}";
     let place = cluster.kubectl(&["get", "pod", name, "-o", place])?;
     ensure!(place.contains("GPU-"), "pod `{name}` is on card `{place}`");
@@ -121,6 +124,21 @@ fn bound(cluster: &Cluster, name: &str) -> Result<()> {
         Ok(by.contains("mpshare-scheduler"))
     })
     .with_context(|| format!("bound by `{by}`"))
+}
+
+/// The API server refused nothing that a part of the scheduler asked for.
+fn has_its_rights(cluster: &Cluster) -> Result<()> {
+    let said = cluster.kubectl(&[
+        "logs",
+        "-n=kube-system",
+        "-l=app.kubernetes.io/component=scheduler",
+        "--all-containers",
+        "--tail=-1",
+    ])?;
+    ensure!(said.contains("successfully acquired lease"), "nobody led: {said}");
+    let refused: Vec<&str> = said.lines().filter(|line| line.contains("forbidden")).collect();
+    ensure!(refused.is_empty(), "refused: {}", refused.join("\n"));
+    Ok(())
 }
 
 /// A pod without room learns how much there is.

@@ -52,7 +52,9 @@ pub(super) fn remove_root(root: &MpsRoot) -> Result<Vec<PathBuf>, CleanupError> 
     let documents = [
         root.status(),
         root.allocations(),
+        root.holdings(),
         root.plugin_status(),
+        root.bound_pods(),
         root.config(),
         root.compute_modes(),
     ];
@@ -106,9 +108,14 @@ mod tests {
     fn our_files_go_and_what_is_not_ours_stays_and_is_named() {
         let root = root("files");
         let file = |name: &str| root.path().join(name);
-        for name in
-            ["status.json", "config.yaml.4711.next", "supervisor.lock", "config-manager.lock"]
-        {
+        for name in [
+            "status.json",
+            "holdings.json",
+            "bound-pods.json",
+            "config.yaml.4711.next",
+            "supervisor.lock",
+            "config-manager.lock",
+        ] {
             fs::write(file(name), "").unwrap();
         }
         for name in ["notes.txt", "status.json.bak", "config.yaml.x.next"] {
