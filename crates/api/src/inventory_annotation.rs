@@ -184,6 +184,7 @@ impl NodeGpu {
             units: self.units.min(Memory::from_mib(self.memory_mib).pieces_of(unit)),
             not_ready: (!self.is_ready()).then(|| self.state.clone()),
             client_cap: self.client_cap(),
+            held: self.held_units,
         })
     }
 }

@@ -98,6 +98,7 @@ mod tests {
             units: 15,
             not_ready: None,
             client_cap: 48,
+            held: None,
         }
     }
 

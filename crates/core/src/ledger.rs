@@ -72,6 +72,8 @@ pub struct Card {
     pub not_ready: Option<String>,
     /// How many client contexts it takes.
     pub client_cap: u32,
+    /// How many units pods have by what their node says; to compare with, it counts for nothing.
+    pub held: Option<u64>,
 }
 
 impl Card {

@@ -108,6 +108,18 @@ fn cards(page: &mut Page, ledger: &Ledger) {
         page.line("mpshare_gpu_allocated_mib", &labels, &card.placed.mib().to_string());
     }
     page.kind(
+        "mpshare_gpu_drift_mib",
+        "gauge",
+        "Allocated memory less what the card's node says that pods have; not 0 for longer than pods take to start or end means that one of the two is wrong.",
+    );
+    for (node, card) in all() {
+        let Some(held) = card.card.held else { continue };
+        let labels = [("node", node.0.as_str()), ("gpu", card.card.uuid.as_str())];
+        let held = i128::from(card.card.unit.times(held).mib());
+        let drift = i128::from(card.placed.mib()) - held;
+        page.line("mpshare_gpu_drift_mib", &labels, &drift.to_string());
+    }
+    page.kind(
         "mpshare_ledger_unplaced_pods",
         "gauge",
         "Bound pods of which no valid allocation says where they are (drift).",
@@ -152,6 +164,9 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mpshare_api::inventory_annotation::node_facts;
+    use mpshare_api::names::NODE_GPUS;
+    use mpshare_core::ledger::NodeName;
 
     #[test]
     fn calls_are_counted_into_every_bucket_that_they_fit() {
@@ -169,5 +184,24 @@ mod tests {
         ] {
             assert!(text.lines().any(|it| it == line), "{line} isn't in\n{text}");
         }
+    }
+
+    #[test]
+    fn what_a_node_says_is_compared_with_the_ledger() {
+        let drift = |held: &str| {
+            let gpus = format!(
+                r#"[{{"uuid":"GPU-0a","index":0,"model":"T4","memoryMiB":15360,"unitMiB":1024,"units":15,"state":"Ready"{held}}}]"#
+            );
+            let annotations = BTreeMap::from([(NODE_GPUS.to_owned(), gpus)]);
+            let mut ledger = Ledger::default();
+            let node = NodeName("n".to_owned());
+            ledger.set_node(&node, node_facts(&annotations, &BTreeMap::new()));
+            let text = Metrics::default().text(&ledger);
+            let line = "mpshare_gpu_drift_mib{node=\"n\",gpu=\"GPU-0a\"} ";
+            text.lines().find_map(|it| it.strip_prefix(line)).map(str::to_owned)
+        };
+        assert_eq!(drift(r#","heldUnits":7"#).as_deref(), Some("-7168"));
+        assert_eq!(drift(r#","heldUnits":0"#).as_deref(), Some("0"));
+        assert_eq!(drift(""), None, "a node that doesn't say");
     }
 }

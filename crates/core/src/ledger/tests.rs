@@ -22,6 +22,7 @@ fn card(index: u32, units: u64) -> Card {
         units,
         not_ready: None,
         client_cap: 48,
+        held: None,
     }
 }
 
