@@ -49,10 +49,10 @@ fn no_schedule_over_commits_a_card_or_leaves_a_pod_behind() {
         tally.waiting,
     );
     assert!(schedules >= 10_000 && calm >= 3_000, "too few schedules: {schedules}");
-    let often = [bound, tally.admitted, tally.restarts, tally.waiting];
-    let at_times = [refused, tally.corrected, tally.failed].map(|count| count * 50);
+    let often = [bound, tally.admitted];
+    let at_times = [refused, tally.corrected, tally.restarts, tally.waiting].map(|it| it * 50);
     let is_busy = often.into_iter().chain(at_times).all(|count| count > schedules);
-    assert!(is_busy, "too quiet: {tally:?}");
+    assert!(is_busy && tally.failed > 0, "too quiet: {tally:?}");
 }
 
 /// Plays all seeds on all processors.

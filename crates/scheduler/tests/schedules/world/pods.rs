@@ -93,7 +93,7 @@ impl World {
         self.note(|| format!("admit {uid}, {steering:?}: {came:?} {held:?}"));
         match came {
             Admission::Admitted => self.tally.admitted += 1,
-            Admission::Failed if self.is_exact() => {
+            Admission::Failed if self.is_steered() => {
                 return Err(format!("{uid} was bound and the kubelet has no room for it"));
             }
             Admission::Failed => self.tally.failed += 1,
