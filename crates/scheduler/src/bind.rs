@@ -188,6 +188,11 @@ impl Bind<'_> {
         let Some(pod) = pod else { return Err(self.release(BindError::Gone(self.pod()))) };
         let on = pod.spec.node_name.as_deref().filter(|node| !node.is_empty());
         match on {
+            // It holds nothing, and the watch, which leaves such pods out, may never show it.
+            Some(node) if node == self.node.0 && pod.status.has_ended() => {
+                self.extender.ledger().release(&self.uid, &self.node);
+                Ok(())
+            }
             Some(node) if node == self.node.0 => {
                 self.extender.ledger().bound(&self.uid, &self.node);
                 Ok(())

@@ -97,7 +97,7 @@ async fn take_pods(extender: &Extender, events: impl Stream<Item = Event<SlimPod
             }
             Event::InitApply(object) => listed.extend(apply(extender, object)),
             Event::InitDone => {
-                extender.ledger().keep_pods(&listed, &ended_before);
+                extender.ledger().keep_pods(&listed, &ended_before, extender.now());
                 listed.clear();
                 extender.pods_listed.store(true, Ordering::Release);
             }

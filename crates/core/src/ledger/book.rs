@@ -106,12 +106,18 @@ impl Ledger {
     }
 
     /// Forgets all pods but these, and the binds in `older` of pods that aren't among them: those
-    /// binds had ended before the list was begun.
-    pub fn keep_pods(&mut self, known: &BTreeSet<PodUid>, older: &BTreeSet<PodUid>) {
+    /// binds had ended before the list was begun. One that has ended since counts for a while: the
+    /// watch will show its pod, or the pod was gone again before the API server made the list, and
+    /// nothing will ever show it.
+    pub fn keep_pods(&mut self, known: &BTreeSet<PodUid>, older: &BTreeSet<PodUid>, now: Duration) {
         let gone = self.pods.keys().chain(older).filter(|uid| !known.contains(uid));
         let gone: Vec<PodUid> = gone.cloned().collect();
         for uid in &gone {
             self.remove_pod(uid);
+        }
+        let unseen = self.reserved.values_mut().flatten().filter(|(uid, _)| !known.contains(*uid));
+        for (_, it) in unseen.filter(|(_, it)| it.state == State::Done) {
+            it.state = State::UncertainUntil(now.saturating_add(UNCERTAIN));
         }
     }
 

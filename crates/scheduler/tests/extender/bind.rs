@@ -143,6 +143,17 @@ async fn a_deleted_pod_holds_its_gpu_until_it_has_ended() {
 }
 
 #[tokio::test]
+async fn a_bind_that_is_repeated_after_the_pod_has_ended_holds_nothing() {
+    let mut scene = Scene::with(&[("n1", &[15])]).await;
+    let pod = scene.run("a", &["15"], "n1").await;
+    scene.kube.patch_status("pods", "default", "a", json!({"phase": "Succeeded"})).await.unwrap();
+    // The new one's list leaves the pod out.
+    scene.restart().await;
+    assert_eq!(scene.bind(&pod, "n1").await, "");
+    scene.run("b", &["15"], "n1").await;
+}
+
+#[tokio::test]
 async fn what_a_user_writes_into_the_annotation_frees_nothing() {
     let scene = Scene::with(&[("n1", &[15, 15])]).await;
     for (at, text) in
