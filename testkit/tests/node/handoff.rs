@@ -149,3 +149,48 @@ async fn many_pods_at_once_end_where_their_annotations_say() {
     assert!(running >= 10, "only {running} pods run");
     println!("{created} pods were created, {running} run in the end");
 }
+
+/// The card that a pod's annotation names.
+fn claimed(pod: &Value) -> Option<String> {
+    let text = pod["metadata"]["annotations"]["mpshare.io/allocation"].as_str()?;
+    let said: BTreeMap<String, BTreeMap<String, u64>> = serde_json::from_str(text).ok()?;
+    said.get("c")?.keys().next().cloned()
+}
+
+/// Which of two equal pods the kubelet admits first is chance, and the plugin isn't told for which
+/// it asks: so this goes on until they have exchanged their places.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_equal_pods_that_got_each_others_cards_end_with_true_annotations() {
+    let node = eight_cards().await;
+    node.kube().patch_node_label(NODE, "ack.node.gpu.placement", "spread").await.unwrap();
+    for pair in 0..40 {
+        let mut history = node.kube().changes();
+        let names = [0, 1].map(|n| format!("pair-{pair}-{n}"));
+        for name in &names {
+            node.kube().create(pod(name, 7)).await.unwrap();
+        }
+        until("both run", &node, unsettled).await;
+        until("annotations are true", &node, untrue).await;
+        let mut planned = BTreeMap::new();
+        while planned.len() < 2 {
+            let change = history.next().await.unwrap();
+            let name = change.object["metadata"]["name"].as_str().unwrap().to_owned();
+            if let Some(card) = claimed(&change.object) {
+                planned.entry(name).or_insert(card);
+            }
+        }
+        let end = |name: &String| claimed(&node.kube().get("pods", "default", name).unwrap());
+        if names.iter().all(|name| end(name) != planned.get(name).cloned()) {
+            println!("pair {pair}: planned {planned:?}, in the end exchanged");
+            return;
+        }
+        for name in &names {
+            node.kube().delete("pods", "default", name).await.unwrap();
+        }
+        until("both are gone", &node, |node| {
+            node.kube().list("pods").iter().map(|pod| pod["metadata"].to_string()).collect()
+        })
+        .await;
+    }
+    panic!("no pair exchanged its places");
+}
