@@ -20,18 +20,16 @@ pub(crate) fn filter<'a>(extender: &Extender, args: FilterArgs<'a>) -> FilterRes
     }
 }
 
-/// Scores nodes.
+/// Scores nodes; those that aren't named get 0 (facts/kubernetes.md 6.6), which in a large cluster
+/// are most.
 pub(crate) fn prioritize<'a>(extender: &Extender, args: FilterArgs<'a>) -> Vec<HostPriority<'a>> {
     let demand = args.pod.as_ref().map(Pod::demand).unwrap_or_default();
     let ledger = extender.ledger();
-    let score = |host: Name<'a>| {
-        let score = match ledger.fit(&host.0, &demand) {
-            Ok(Fit::Scored(score)) => score,
-            Ok(Fit::Anywhere) | Err(_) => 0,
-        };
-        HostPriority { host, score }
+    let score = |host: Name<'a>| match ledger.fit(&host.0, &demand) {
+        Ok(Fit::Scored(score)) if score > 0 => Some(HostPriority { host, score }),
+        Ok(Fit::Scored(_) | Fit::Anywhere) | Err(_) => None,
     };
-    Asked::of(args).map(Asked::names).unwrap_or_default().into_iter().map(score).collect()
+    Asked::of(args).map(Asked::names).unwrap_or_default().into_iter().filter_map(score).collect()
 }
 
 /// The nodes of a call, in the form in which they have to be given back.
