@@ -7,7 +7,7 @@ mod refusals;
 
 use mpshare_api::extender::{FilterArgs, FilterResult, HostPriority, Name, NodeList};
 use mpshare_api::pod::Pod;
-use mpshare_core::ledger::{Demand, Fit, Ledger, Unfit};
+use mpshare_core::ledger::{Demand, Ledger, Unfit};
 use serde_json::Value;
 
 use crate::extender::Extender;
@@ -25,9 +25,9 @@ pub(crate) fn filter<'a>(extender: &Extender, args: FilterArgs<'a>) -> FilterRes
 pub(crate) fn prioritize<'a>(extender: &Extender, args: FilterArgs<'a>) -> Vec<HostPriority<'a>> {
     let demand = args.pod.as_ref().map(Pod::demand).unwrap_or_default();
     let ledger = extender.ledger();
-    let score = |host: Name<'a>| match ledger.fit(&host.0, &demand) {
-        Ok(Fit::Scored(score)) if score > 0 => Some(HostPriority { host, score }),
-        Ok(Fit::Scored(_) | Fit::Anywhere) | Err(_) => None,
+    let score = |host: Name<'a>| {
+        let score = ledger.score(&host.0, &demand);
+        (score > 0).then_some(HostPriority { host, score })
     };
     Asked::of(args).map(Asked::names).unwrap_or_default().into_iter().filter_map(score).collect()
 }
@@ -98,8 +98,8 @@ impl<'a> Judge<'a, '_> {
         if self.demand.is_empty() {
             return Some(name);
         }
-        match self.ledger.fit(&name.0, self.demand) {
-            Ok(_) => Some(name),
+        match self.ledger.room_for(&name.0, self.demand) {
+            Ok(()) => Some(name),
             Err(unfit) => {
                 self.failures.push((name, unfit));
                 None
