@@ -4,6 +4,7 @@
 //! runc. What a node's NVIDIA driver and container runtime would do is done by the simulator, which
 //! is installed on each node's "host" as the driver is on a real one.
 
+pub mod bench;
 mod cgroups;
 pub mod chart;
 pub mod clients;

@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 use mpshare_e2e::cluster::{self, Cluster, Parts};
 use mpshare_e2e::image::catalogue;
 use mpshare_e2e::scenarios::{self, NEXT_IMAGE, Scenario};
-use mpshare_e2e::{driver_root, image, machine};
+use mpshare_e2e::{bench, driver_root, image, machine};
 use mpshare_sim_runtime::Config;
 use mpshare_sim_state::Store;
 use signal_hook::consts::TERM_SIGNALS;
@@ -32,6 +32,8 @@ enum Task {
     Run(Run),
     /// Name the scenarios.
     List,
+    /// Measure how many pods kube-scheduler binds with our extender.
+    BenchExtender(BenchExtender),
     /// Be PID 1 of a machine.
     #[command(hide = true)]
     Init {
@@ -68,6 +70,31 @@ struct Run {
     filter: Vec<String>,
 }
 
+#[derive(Debug, clap::Args)]
+struct BenchExtender {
+    /// The directory of Kubernetes' programs, which `e2e/cluster/build` made.
+    #[arg(long)]
+    programs: PathBuf,
+    /// The directory of the extender.
+    #[arg(long)]
+    built: PathBuf,
+    /// Where logs go.
+    #[arg(long)]
+    logs: PathBuf,
+    /// How many nodes with 8 GPUs; may be given several times.
+    #[arg(long, default_values_t = [100, 1_000])]
+    nodes: Vec<usize>,
+    /// How many pods.
+    #[arg(long, default_value_t = 2_000)]
+    pods: usize,
+    /// How often with, and how often without.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Print one JSON document instead.
+    #[arg(long)]
+    json: bool,
+}
+
 fn main() -> ExitCode {
     let result = match Args::parse().task {
         Task::Run(run) => run.run(),
@@ -77,6 +104,7 @@ fn main() -> ExitCode {
             }
             Ok(ExitCode::SUCCESS)
         }
+        Task::BenchExtender(args) => args.run(),
         Task::Init { bind } => {
             let pairs = bind.chunks_exact(2).filter_map(|pair| match pair {
                 [from, to] => Some((from.clone(), to.clone())),
@@ -103,6 +131,30 @@ fn write_cdi(toolkit: &Path, dir: &Path) -> Result<ExitCode> {
     let state = Store::from_env().read()?;
     driver_root::write_cdi(dir, &config, &state.gpus)?;
     Ok(ExitCode::SUCCESS)
+}
+
+impl BenchExtender {
+    fn run(&self) -> Result<ExitCode> {
+        machine::check()?;
+        let options = bench::Options {
+            programs: std::path::absolute(&self.programs)?,
+            built: std::path::absolute(&self.built)?,
+            logs: std::path::absolute(&self.logs)?,
+            nodes: self.nodes.clone(),
+            pods: self.pods,
+            rounds: self.rounds,
+        };
+        let reports = bench::run(&options, |line| eprintln!("{line}"))?;
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&reports)?);
+        } else {
+            for report in &reports {
+                println!("{report}");
+            }
+        }
+        let is_met = reports.iter().all(bench::Report::is_met);
+        Ok(if is_met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
 }
 
 impl Run {

@@ -38,11 +38,16 @@ pub(crate) fn programs(profile: Profile) -> Result<PathBuf> {
         // One after the other: in one, the product would get the features of its dependencies that
         // only others want, and be measured with code that users don't have.
         Profile::Release => {
-            PRODUCT.iter().try_for_each(|package| build(&[*package], &["--release"]))?;
+            product()?;
             build(&SIMULATOR, &["--release"])?;
             Ok(target_dir().join("release"))
         }
     }
+}
+
+/// Builds what users run, as they get it.
+pub(crate) fn product() -> Result<()> {
+    PRODUCT.iter().try_for_each(|package| build(&[*package], &["--release"]))
 }
 
 fn build(packages: &[&str], arguments: &[&str]) -> Result<()> {

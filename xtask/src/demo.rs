@@ -3,19 +3,24 @@
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::build::{Profile, programs, target_dir};
+use crate::e2e;
 
 /// The story of the simulated node.
 pub(crate) fn demo(args: &[String]) -> Result<ExitCode> {
     start(Profile::Dev, "story", args)
 }
 
-/// A benchmark on the simulated node, with the release build.
+/// A benchmark, with the release build.
 pub(crate) fn bench(what: &str, args: &[String]) -> Result<ExitCode> {
-    anyhow::ensure!(what == "node", "unknown benchmark `{what}`; hint: there is `node`");
-    start(Profile::Release, "bench", args)
+    match what {
+        "node" => start(Profile::Release, "bench", args),
+        "extender" if args.iter().any(|arg| arg == "--cluster") => e2e::bench_extender(args),
+        "extender" => start(Profile::Release, "bench-extender", args),
+        _ => bail!("unknown benchmark `{what}`; hint: there are `node` and `extender`"),
+    }
 }
 
 fn start(profile: Profile, task: &str, args: &[String]) -> Result<ExitCode> {

@@ -7,6 +7,7 @@
 //! | `tidy` | the rules of ARCHITECTURE.md that a compiler doesn't check |
 //! | `e2e` | the product on a real Kubernetes with simulated GPUs (root) |
 //! | `bench node` | start-up, reload, memory and idle CPU of the node's processes |
+//! | `bench extender` | what kube-scheduler's calls cost; with `--cluster` on a real one (root) |
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
@@ -47,11 +48,14 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Measure start-up, reload, memory and idle CPU against their goals (release build).
+    /// Measure against goals (release build): the processes of a node, or the scheduler extender.
     Bench {
-        /// What to measure: `node`.
+        /// What to measure: `node` or `extender`.
         what: String,
-        /// `--starts N`, `--reloads N`, `--idle-seconds N`, `--json`.
+        /// `node`: `--starts N`, `--reloads N`, `--idle-seconds N`, `--json`.
+        /// `extender`: `--calls N`, `--binds N`, `--pods N`, `--json`.
+        /// `extender --cluster` (root; a real etcd, API server and kube-scheduler): `--nodes N`,
+        /// `--pods N`, `--rounds N`, `--programs DIR`, `--json`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },

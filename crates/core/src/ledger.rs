@@ -18,7 +18,7 @@ mod tests;
 
 pub use book::{Ledger, Reserved};
 pub use demand::{Demand, Stage, Wish};
-pub use fit::{Fit, Lack, Plan, Unfit};
+pub use fit::{Lack, Plan, Unfit};
 pub use usage::{CardUse, NodeUse};
 
 use std::borrow::Borrow;
@@ -29,7 +29,7 @@ use crate::placement::Policy;
 use crate::{GpuUuid, Memory, ResourceName};
 
 /// A node's name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeName(pub String);
 
 /// A pod's UID: a pod that is created again under its name is another pod.

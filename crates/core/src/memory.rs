@@ -69,6 +69,12 @@ impl Memory {
         self.0.checked_add(other.0).map(Self)
     }
 
+    /// The sum, at most the largest amount there is.
+    #[must_use]
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
     /// What is left after taking `other` away; nothing when that is more.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {

@@ -2,8 +2,6 @@
 //!
 //! One trait, two policies. Both are deterministic: among equals the lowest index wins.
 
-use std::borrow::Borrow;
-
 use crate::{Memory, ResourceName};
 
 /// How often another card is tried for an earlier container before a pod with many containers
@@ -107,7 +105,8 @@ pub struct Room<'a> {
 }
 
 impl Room<'_> {
-    fn fits(&self, need: &Need<'_>) -> bool {
+    /// Whether a need fits.
+    pub(crate) fn fits(&self, need: &Need<'_>) -> bool {
         self.is_open
             && self.unit.times(need.units) <= self.free
             && need.clients <= self.clients_left
@@ -132,7 +131,7 @@ pub fn place(
 ) -> Option<Vec<usize>> {
     if let [need] = needs {
         // Nearly all pods: no other need can make the best card a bad one.
-        return best(need, rooms.iter(), placement).map(|place| vec![place]);
+        return best(need, rooms, placement).map(|place| vec![place]);
     }
     let mut order: Vec<usize> = (0..needs.len()).collect();
     order.sort_by_key(|&at| std::cmp::Reverse(needs.get(at).map(|need| need.units)));
@@ -147,13 +146,9 @@ pub fn place(
 }
 
 /// The card that the policy likes best among those where a need fits.
-pub fn best<'a, R: Borrow<Room<'a>>>(
-    need: &Need<'_>,
-    rooms: impl Iterator<Item = R>,
-    placement: &dyn Placement,
-) -> Option<usize> {
-    let fitting = rooms.enumerate().filter(|(_, room)| room.borrow().fits(need));
-    fitting.map(|(at, room)| (placement.rank(room.borrow().free), at)).min().map(|(_, at)| at)
+fn best(need: &Need<'_>, rooms: &[Room<'_>], placement: &dyn Placement) -> Option<usize> {
+    let fitting = rooms.iter().enumerate().filter(|(_, room)| room.fits(need));
+    fitting.map(|(at, room)| (placement.rank(room.free), at)).min().map(|(_, at)| at)
 }
 
 /// The score of a node, 0 to 10, whose cards have so much left of so much.

@@ -7,7 +7,7 @@ mod refusals;
 
 use mpshare_api::extender::{FilterArgs, FilterResult, HostPriority, Name, NodeList};
 use mpshare_api::pod::Pod;
-use mpshare_core::ledger::{Demand, Fit, Ledger, Unfit};
+use mpshare_core::ledger::{Demand, Ledger, Unfit};
 use serde_json::Value;
 
 use crate::extender::Extender;
@@ -20,18 +20,16 @@ pub(crate) fn filter<'a>(extender: &Extender, args: FilterArgs<'a>) -> FilterRes
     }
 }
 
-/// Scores nodes.
+/// Scores nodes; those that aren't named get 0 (facts/kubernetes.md 6.6), which in a large cluster
+/// are most.
 pub(crate) fn prioritize<'a>(extender: &Extender, args: FilterArgs<'a>) -> Vec<HostPriority<'a>> {
     let demand = args.pod.as_ref().map(Pod::demand).unwrap_or_default();
     let ledger = extender.ledger();
     let score = |host: Name<'a>| {
-        let score = match ledger.fit(&host.0, &demand) {
-            Ok(Fit::Scored(score)) => score,
-            Ok(Fit::Anywhere) | Err(_) => 0,
-        };
-        HostPriority { host, score }
+        let score = ledger.score(&host.0, &demand);
+        (score > 0).then_some(HostPriority { host, score })
     };
-    Asked::of(args).map(Asked::names).unwrap_or_default().into_iter().map(score).collect()
+    Asked::of(args).map(Asked::names).unwrap_or_default().into_iter().filter_map(score).collect()
 }
 
 /// The nodes of a call, in the form in which they have to be given back.
@@ -100,8 +98,8 @@ impl<'a> Judge<'a, '_> {
         if self.demand.is_empty() {
             return Some(name);
         }
-        match self.ledger.fit(&name.0, self.demand) {
-            Ok(_) => Some(name),
+        match self.ledger.room_for(&name.0, self.demand) {
+            Ok(()) => Some(name),
             Err(unfit) => {
                 self.failures.push((name, unfit));
                 None

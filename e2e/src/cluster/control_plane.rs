@@ -15,6 +15,7 @@ use crate::wait::eventually;
 
 const API_SERVER: &str = "apiserver";
 const EXTENDER: &str = "extender";
+const SCHEDULER: &str = "scheduler";
 
 /// The machine with the control plane.
 #[derive(Debug)]
@@ -30,6 +31,13 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts all of it and waits until the API server is ready.
     pub(super) fn start(parts: &Parts, dir: &Path) -> Result<Self> {
+        let mut plane = Self::start_bare(parts, dir)?;
+        plane.start_controllers()?;
+        Ok(plane)
+    }
+
+    /// Starts etcd and the API server, and waits until that is ready.
+    pub fn start_bare(parts: &Parts, dir: &Path) -> Result<Self> {
         let host = Host::boot("plane", &[], &parts.logs)?;
         network::set_up_control_plane(&host)?;
         let pki = Pki::create(&dir.join("pki"))?;
@@ -44,7 +52,6 @@ impl ControlPlane {
         plane.write_kubeconfig("admin")?;
         plane.start_etcd()?;
         plane.start_api_server()?;
-        plane.start_controllers()?;
         Ok(plane)
     }
 
@@ -55,6 +62,11 @@ impl ControlPlane {
 
     pub(super) fn pki(&self) -> &Pki {
         &self.pki
+    }
+
+    /// Where the keys and certificates are; the administrator's is `admin`.
+    pub fn certificates(&self) -> &Path {
+        self.pki.dir()
     }
 
     /// The administrator's kubeconfig.
@@ -136,17 +148,26 @@ impl ControlPlane {
         self.host.end(EXTENDER, Signal::KILL)
     }
 
+    /// Starts kube-scheduler with a configuration in which `{kubeconfig}` stands for a file.
+    pub fn start_scheduler(&mut self, config: &str) -> Result<()> {
+        let file = self.dir.join("scheduler.yaml");
+        let kubeconfig = self.admin_kubeconfig().display().to_string();
+        fs::write(&file, config.replace("{kubeconfig}", &kubeconfig))?;
+        let mut scheduler = self.host.command(self.programs.join("kube-scheduler"));
+        scheduler.arg("--config").arg(file).arg("--bind-address=127.0.0.1");
+        self.host.start(SCHEDULER, &mut scheduler)
+    }
+
+    /// Ends the scheduler.
+    pub fn end_scheduler(&mut self) -> Result<()> {
+        self.host.end(SCHEDULER, Signal::KILL)
+    }
+
     fn start_controllers(&mut self) -> Result<()> {
         let kubeconfig = format!("--kubeconfig={}", self.admin_kubeconfig().display());
         let common = [kubeconfig.as_str(), "--leader-elect=false", "--bind-address=127.0.0.1"];
         self.start_extender()?;
-        let config = self.dir.join("scheduler.yaml");
-        let text = include_str!("../../cluster/scheduler.yaml");
-        let kubeconfig_file = self.admin_kubeconfig().display().to_string();
-        fs::write(&config, text.replace("{kubeconfig}", &kubeconfig_file))?;
-        let mut scheduler = self.host.command(self.programs.join("kube-scheduler"));
-        scheduler.arg("--config").arg(config).arg("--bind-address=127.0.0.1");
-        self.host.start("scheduler", &mut scheduler)?;
+        self.start_scheduler(include_str!("../../cluster/scheduler.yaml"))?;
         let pki = self.pki.dir().display();
         let mut controllers = self.host.command(self.programs.join("kube-controller-manager"));
         controllers

@@ -113,6 +113,11 @@ impl Host {
         Ok(())
     }
 
+    /// The programs that [`Self::start`] started, with their processes as seen from here.
+    pub fn processes(&self) -> impl Iterator<Item = (&str, i32)> {
+        self.processes.iter().map(|(name, process)| (name.as_str(), process.pid))
+    }
+
     /// Ends a program that [`Self::start`] started and waits for its end.
     pub fn end(&mut self, name: &str, signal: Signal) -> Result<()> {
         let mut process =

@@ -1,9 +1,10 @@
 //! The ledger itself: facts in, what is held out, and the reservations of binds in flight.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
-use super::fit::{Fit, Plan, Unfit};
+use super::fit::{Plan, Unfit};
 use super::usage::{NodeUse, UNKNOWN, UNKNOWN_USE};
 use super::{Allocation, Claim, Demand, NodeFacts, NodeName, PodFacts, PodUid};
 use crate::Reason;
@@ -22,7 +23,8 @@ pub struct Ledger {
     /// Binds in flight. A pod may have one on each of several nodes: an attempt whose end nobody
     /// knows, and the next.
     reserved: BTreeMap<NodeName, BTreeMap<PodUid, Reservation>>,
-    usage: BTreeMap<NodeName, NodeUse>,
+    /// Looked up for each node of each question. Its order is the same everywhere, and never told.
+    usage: HashMap<NodeName, NodeUse, BuildHasherDefault<DefaultHasher>>,
 }
 
 #[derive(Debug, Clone)]
@@ -216,9 +218,14 @@ impl Ledger {
         self.usage.get(node).unwrap_or(&UNKNOWN_USE).plan(demand)
     }
 
-    /// How well a node suits a pod; cheaper than [`Ledger::plan`], since nothing is put into words.
-    pub fn fit<'a>(&'a self, node: &str, demand: &'a Demand) -> Result<Fit, Unfit<'a>> {
-        self.usage.get(node).unwrap_or(&UNKNOWN_USE).fit(demand)
+    /// Whether a pod fits on a node; cheaper than [`Ledger::plan`], since nothing is put into words.
+    pub fn room_for<'a>(&'a self, node: &str, demand: &'a Demand) -> Result<(), Unfit<'a>> {
+        self.usage.get(node).unwrap_or(&UNKNOWN_USE).room_for(demand)
+    }
+
+    /// How well a node suits a pod, 0 to 10.
+    pub fn score(&self, node: &str, demand: &Demand) -> u8 {
+        self.usage.get(node).map_or(0, |usage| usage.score(demand))
     }
 
     /// What is known of a pod.
@@ -231,9 +238,11 @@ impl Ledger {
         self.usage.get(node)
     }
 
-    /// All nodes that are known, or have pods.
+    /// All nodes that are known, or have pods, by name.
     pub fn nodes(&self) -> impl Iterator<Item = (&NodeName, &NodeUse)> {
-        self.usage.iter()
+        let mut all: Vec<_> = self.usage.iter().collect();
+        all.sort_unstable_by_key(|(name, _)| *name);
+        all.into_iter()
     }
 
     /// How many binds are reserved.

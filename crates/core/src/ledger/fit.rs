@@ -23,15 +23,6 @@ pub enum Plan {
     Anywhere,
 }
 
-/// How well a node suits a pod that fits there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fit {
-    /// The node scores so much, 0 to 10.
-    Scored(u8),
-    /// It isn't ours to say: whole cards, or another plugin's node.
-    Anywhere,
-}
-
 /// Why a pod fits nowhere on a node, before it is put into words.
 #[derive(Debug, Clone)]
 pub struct Unfit<'a>(Why<'a>);
@@ -89,33 +80,49 @@ impl Unfit<'_> {
 }
 
 impl NodeUse {
-    /// How well the node suits a pod.
-    pub fn fit<'a>(&'a self, demand: &'a Demand) -> Result<Fit, Unfit<'a>> {
-        let fit = if let ([wish], Ok(cards), None) =
-            (demand.wishes(), &self.cards, demand.several_gpus())
-        {
-            self.fit_one(wish, cards)
-        } else {
-            let choice = self.choose(demand);
-            choice.map(|choice| choice.map_or(Fit::Anywhere, |choice| Fit::Scored(choice.score)))
+    /// Whether a pod fits.
+    pub fn room_for<'a>(&'a self, demand: &'a Demand) -> Result<(), Unfit<'a>> {
+        let Some((wish, cards)) = self.only_one(demand) else {
+            return self.choose(demand).map(drop).map_err(Unfit);
         };
-        fit.map_err(Unfit)
+        let Some(need) = need(&[wish], cards).map_err(|why| Unfit(why.into()))? else {
+            return Ok(());
+        };
+        if cards.iter().any(|card| self.room(card).fits(&need)) {
+            return Ok(());
+        }
+        Err(Unfit(Why::Full { node: self, needs: vec![need] }))
     }
 
-    /// The same for one container, as nearly all pods have it, without a list of anything: it is
-    /// asked of each node for each pod.
-    fn fit_one<'a>(&'a self, wish: &'a Wish, cards: &'a [CardUse]) -> Result<Fit, Why<'a>> {
-        let Some(need) = need(&[wish], cards)? else { return Ok(Fit::Anywhere) };
-        let placement = self.policy.placement();
-        let rooms = || cards.iter().map(|card| self.room(card));
-        let Some(place) = placement::best(&need, rooms(), placement) else {
-            return Err(Why::Full { node: self, needs: vec![need] });
+    /// How well the node suits a pod, 0 to 10: 0 as well where it doesn't fit, or isn't ours to say.
+    pub fn score(&self, demand: &Demand) -> u8 {
+        let Some((wish, cards)) = self.only_one(demand) else {
+            let choice = self.choose(demand).ok().flatten();
+            return choice.map_or(0, |choice| choice.score);
         };
-        let taken = cards.get(place).map(|card| card.card.unit.times(need.units));
-        let free: Memory = rooms().map(|room| room.free).sum();
-        let capacity = rooms().map(|room| room.capacity).sum();
-        let free = free.saturating_sub(taken.unwrap_or_default());
-        Ok(Fit::Scored(placement::score(free, capacity, placement)))
+        let Ok(Some(need)) = need(&[wish], cards) else { return 0 };
+        let placement = self.policy.placement();
+        let (mut free, mut capacity, mut best) = (Memory::ZERO, Memory::ZERO, None);
+        for card in cards {
+            let room = self.room(card);
+            free = free.saturating_add(room.free);
+            capacity = capacity.saturating_add(room.capacity);
+            let rank = room.fits(&need).then(|| placement.rank(room.free));
+            if rank.is_some_and(|rank| best.is_none_or(|(known, _)| rank < known)) {
+                best = rank.zip(Some(room.unit));
+            }
+        }
+        let Some((_, unit)) = best else { return 0 };
+        placement::score(free.saturating_sub(unit.times(need.units)), capacity, placement)
+    }
+
+    /// The wish and the cards where that is all there is to decide on, as nearly always. It is asked
+    /// of each node for each pod, so that it is worth to do without a list of anything.
+    fn only_one<'a>(&'a self, demand: &'a Demand) -> Option<(&'a Wish, &'a [CardUse])> {
+        match (demand.wishes(), &self.cards, demand.several_gpus()) {
+            ([wish], Ok(cards), None) => Some((wish, cards)),
+            _ => None,
+        }
     }
 
     /// Where a pod fits, or the reason why nowhere.

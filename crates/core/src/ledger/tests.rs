@@ -417,11 +417,11 @@ proptest! {
         let mut ledger = Ledger::default();
         ledger.set_node(&name("n"), NodeFacts { policy, ..node(cards.clone()) });
         let demand = demand(&needs);
-        let (plan, fit) = (ledger.plan(&name("n"), &demand), ledger.fit("n", &demand));
-        if let Err(reason) = &plan {
-            prop_assert_eq!(&fit.map_err(|unfit| unfit.reason()), &Err(reason.clone()));
-        } else if let Ok(Plan::On { allocation, score }) = plan {
-            prop_assert_eq!(fit.ok(), Some(Fit::Scored(score)));
+        let plan = ledger.plan(&name("n"), &demand);
+        let room = ledger.room_for("n", &demand).map_err(|unfit| unfit.reason());
+        prop_assert_eq!(&plan.as_ref().map(drop).map_err(Clone::clone), &room);
+        if let Ok(Plan::On { allocation, score }) = plan {
+            prop_assert_eq!(ledger.score("n", &demand), score);
             prop_assert!(score <= 10);
             prop_assert_eq!(allocation.0.len(), needs.len());
             for card in &cards {

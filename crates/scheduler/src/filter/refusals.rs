@@ -20,6 +20,9 @@ const MOST_TEXTS: usize = 4;
 /// the names of 1,000 nodes an answer stays below 64 KiB.
 const MOST_BYTES: usize = 32 * 1024;
 
+/// No sentence is shorter.
+const SHORTEST: usize = 40;
+
 /// A node without room for the pod.
 struct Failure<'a> {
     unfit: &'a Unfit<'a>,
@@ -30,7 +33,9 @@ struct Failure<'a> {
 pub(super) fn tell<'a>(failures: Vec<(Name<'a>, Unfit<'_>)>, result: &mut FilterResult<'a>) {
     let all: Vec<Failure<'_>> =
         failures.iter().map(|(_, unfit)| Failure { unfit, lack: unfit.lack() }).collect();
-    let texts = each(&all).or_else(|| together(&all)).unwrap_or_else(|| briefly(&all));
+    let may_be_long = all.len() * SHORTEST <= MOST_BYTES;
+    let long = may_be_long.then(|| each(&all).or_else(|| together(&all))).flatten();
+    let texts = long.unwrap_or_else(|| briefly(&all));
     let may_pass: Vec<bool> = all.iter().map(|failure| failure.lack.is_some()).collect();
     for (((node, _), may_pass), text) in failures.into_iter().zip(may_pass).zip(texts) {
         let failed = if may_pass {
@@ -84,16 +89,25 @@ fn together(failures: &[Failure<'_>]) -> Option<Vec<Arc<str>>> {
 fn briefly(failures: &[Failure<'_>]) -> Vec<Arc<str>> {
     let best: BTreeSet<usize> = best(failures).into_values().collect();
     let (mut texts, mut told) = (Vec::new(), BTreeMap::new());
+    let mut last: Option<(Kind<'_>, Arc<str>)> = None;
     for (at, failure) in failures.iter().enumerate() {
-        let brief = match &failure.lack {
-            Some(lack) => format!("no GPU has {} units free", sum(&lack.asked)),
-            None => in_brief(&failure.unfit.reason()),
+        let known = last.as_ref().filter(|(of, _)| failure.lack.as_ref().map(kind) == Some(*of));
+        let (text, is_first) = match (known, &failure.lack) {
+            (Some((_, text)), _) => (Arc::clone(text), false),
+            (None, Some(lack)) => {
+                let text = Arc::from(format!("no GPU has {} units free", sum(&lack.asked)));
+                last = Some((kind(lack), Arc::clone(&text)));
+                (text, false)
+            }
+            (None, None) => {
+                let brief = in_brief(&failure.unfit.reason());
+                let is_first = !told.contains_key(&brief);
+                let text = told.entry(brief).or_insert_with_key(|it| Arc::from(it.as_str()));
+                (Arc::clone(text), is_first)
+            }
         };
-        let is_first = !told.contains_key(&brief);
-        let is_told = if failure.lack.is_some() { best.contains(&at) } else { is_first };
-        let brief = told.entry(brief).or_insert_with_key(|brief| Arc::<str>::from(brief.as_str()));
-        let whole = is_told.then(|| failure.unfit.reason().to_string().into());
-        texts.push(whole.unwrap_or_else(|| Arc::clone(brief)));
+        let whole = (is_first || best.contains(&at)).then(|| failure.unfit.reason().to_string());
+        texts.push(whole.map_or(text, Arc::from));
     }
     texts
 }
