@@ -5,6 +5,7 @@
 
 mod ack;
 mod clients;
+mod garbage;
 mod lifecycle;
 mod race;
 mod refusals;
@@ -55,6 +56,8 @@ pub const ALL: &[Scenario] = &[
     Scenario { name: "driver-on-the-node", run: lifecycle::driver_on_the_node },
     Scenario { name: "nvidia-values", run: lifecycle::nvidia_values },
     Scenario { name: "ack-document", run: ack::document },
+    Scenario { name: "garbage-in", run: garbage::in_every_place },
+    Scenario { name: "two-shares-of-one-card", run: garbage::two_shares_of_one_card },
     Scenario { name: "race-of-a-hundred", run: race::of_a_hundred },
     Scenario { name: "second-scheduler", run: scheduler::second },
     Scenario { name: "extender-of-the-control-plane", run: scheduler::extender_alone },
@@ -124,6 +127,14 @@ pub fn reset(cluster: &mut Cluster) -> Result<()> {
 pub(crate) fn await_units(cluster: &Cluster, node: &str, units: u32) -> Result<()> {
     let path = "jsonpath={.status.allocatable.nvidia\\.com/gpu}";
     eventually(&format!("`{node}` has {units} units"), Duration::from_mins(1), || {
+        Ok(cluster.kubectl(&["get", "node", node, "-o", path])? == units.to_string())
+    })
+}
+
+/// Waits until a node offers so many units of memory.
+pub(crate) fn await_units_of_memory(cluster: &Cluster, node: &str, units: u32) -> Result<()> {
+    let path = "jsonpath={.status.allocatable.aliyun\\.com/gpu-mem}";
+    eventually(&format!("`{node}` has {units} units of memory"), Duration::from_mins(2), || {
         Ok(cluster.kubectl(&["get", "node", node, "-o", path])? == units.to_string())
     })
 }

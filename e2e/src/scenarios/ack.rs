@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::FIFTEEN_GIB;
 use crate::cluster::Cluster;
@@ -36,6 +36,7 @@ pub(super) fn document(cluster: &mut Cluster) -> Result<()> {
     let second = sharing("second", 7);
     second.start(cluster)?;
     await_inspect(cluster, "14/15 (93%)")?;
+    await_used(cluster)?;
     share_holds(cluster, "second")?;
     waits_with_numbers(cluster)?;
 
@@ -48,7 +49,7 @@ pub(super) fn document(cluster: &mut Cluster) -> Result<()> {
 }
 
 /// A pod that asks for so many GiB of a card.
-fn sharing(name: &str, gib: u32) -> Pod {
+pub(super) fn sharing(name: &str, gib: u32) -> Pod {
     Pod::new(name, FIFTEEN_GIB, &["--alloc", "1Gi", "--hold", "forever"])
         .with_container("resources", json!({"limits": {"aliyun.com/gpu-mem": gib}}))
 }
@@ -65,7 +66,7 @@ fn sample(cluster: &Cluster) -> Result<String> {
 }
 
 /// What `kubectl inspect cgpu` says of the cluster, and its row of the node.
-fn await_inspect(cluster: &Cluster, total: &str) -> Result<()> {
+pub(super) fn await_inspect(cluster: &Cluster, total: &str) -> Result<()> {
     let (held, _) = total.split_once(' ').context("a total has a percentage")?;
     let mut said = String::new();
     eventually(&format!("kubectl inspect cgpu says {total}"), Duration::from_secs(30), || {
@@ -74,6 +75,19 @@ fn await_inspect(cluster: &Cluster, total: &str) -> Result<()> {
         Ok(said.contains(total) && row.split_whitespace().filter(|cell| *cell == held).count() == 2)
     })
     .with_context(|| format!("it says\n{said}"))
+}
+
+/// The wide table says how much the two pods really use.
+fn await_used(cluster: &Cluster) -> Result<()> {
+    let mut said = String::new();
+    eventually("the wide table says what is used", Duration::from_mins(1), || {
+        said = cluster.shell("kubectl inspect cgpu -o json")?;
+        let report: Value = serde_json::from_str(&said)?;
+        // One of the two alone holds a GiB and its context.
+        let used = report.pointer("/nodes/0/gpus/0/usedMiB").and_then(Value::as_u64);
+        Ok(used.is_some_and(|used| used > 1536))
+    })
+    .with_context(|| said)
 }
 
 /// The eighth GiB is refused to the pod itself.

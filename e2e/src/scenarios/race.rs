@@ -19,7 +19,7 @@ use mpshare_kubelet::pod_resources;
 use mpshare_sim_state::ProcessKind;
 use serde_json::{Value, json};
 
-use super::{EIGHT_CARDS, our_pod};
+use super::{EIGHT_CARDS, await_units_of_memory, our_pod};
 use crate::cluster::Cluster;
 use crate::pods::{self, CUDA_IMAGE};
 use crate::wait::eventually;
@@ -42,10 +42,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(super) fn of_a_hundred(cluster: &mut Cluster) -> Result<()> {
     cluster.kubectl(&["label", "node", EIGHT_CARDS, "ack.node.gpu.schedule=mps"])?;
-    let path = "jsonpath={.status.allocatable.aliyun\\.com/gpu-mem}";
-    eventually("the node has all units", PATIENCE, || {
-        Ok(cluster.kubectl(&["get", "node", EIGHT_CARDS, "-o", path])? == UNITS.to_string())
-    })?;
+    await_units_of_memory(cluster, EIGHT_CARDS, UNITS)?;
     let mut random = fastrand::Rng::with_seed(SEED);
     let mut race = Race { names: Vec::new(), created: 0, looks: 0, most: 0 };
     race.create(cluster, &mut random, PODS)?;
@@ -129,11 +126,7 @@ impl Race {
                 self.settle(cluster)?;
                 cluster.restart_kubelet(EIGHT_CARDS)?;
                 self.look(cluster)?;
-                eventually("the kubelet has all units again", PATIENCE, || {
-                    let path = "jsonpath={.status.allocatable.aliyun\\.com/gpu-mem}";
-                    let units = cluster.kubectl(&["get", "node", EIGHT_CARDS, "-o", path])?;
-                    Ok(units == UNITS.to_string())
-                })
+                await_units_of_memory(cluster, EIGHT_CARDS, UNITS)
             }
         }
     }
@@ -280,12 +273,11 @@ fn kill_plugin(cluster: &Cluster) -> Result<()> {
 /// Waits until a pod of ours has all containers again and the node its units.
 fn await_restarted(cluster: &Cluster, pod: &str) -> Result<()> {
     let ready = "jsonpath={.status.containerStatuses[*].ready}";
-    let path = "jsonpath={.status.allocatable.aliyun\\.com/gpu-mem}";
     // What is seen first may still be what was before.
     cluster.await_heartbeat(EIGHT_CARDS)?;
     eventually("the device plugin is back", PATIENCE, || {
         let ready = cluster.kubectl(&["get", "pod", "-n", "kube-system", pod, "-o", ready])?;
-        let units = cluster.kubectl(&["get", "node", EIGHT_CARDS, "-o", path])?;
-        Ok(!ready.contains("false") && units == UNITS.to_string())
-    })
+        Ok(!ready.contains("false"))
+    })?;
+    await_units_of_memory(cluster, EIGHT_CARDS, UNITS)
 }

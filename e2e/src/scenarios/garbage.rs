@@ -1,0 +1,135 @@
+//! What users write that makes no sense, and pods that the extender never saw: each gets a clear
+//! answer, and the ledger stays true.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use super::ack::{await_inspect, sharing};
+use super::{FIFTEEN_GIB, TWO_CARDS, await_units, await_units_of_memory, choose};
+use crate::cluster::{Cluster, Node};
+use crate::pods::{self, Pod};
+use crate::wait::eventually;
+
+const ALLOCATION: &str = "mpshare.io/allocation";
+
+/// Claims in annotations, amounts, an inventory that somebody overwrites, a pod that was bound
+/// without being asked for.
+pub(super) fn in_every_place(cluster: &mut Cluster) -> Result<()> {
+    cluster.kubectl(&["label", "node", FIFTEEN_GIB, "ack.node.gpu.schedule=mps"])?;
+    await_units_of_memory(cluster, FIFTEEN_GIB, 15)?;
+    await_inspect(cluster, "0/15 (0%)")?;
+
+    let garbage = json!({ALLOCATION: "{{{", "ALIYUN_COM_GPU_MEM_IDX": "99999999999999999999"});
+    let bound = sharing("bound", 7)
+        .with("/metadata/annotations", garbage)
+        .with("/spec/nodeName", json!(FIFTEEN_GIB));
+    bound.start(cluster)?;
+    await_truth(cluster, "bound")?;
+    await_inspect(cluster, "7/15 (46%)")?;
+
+    let foreign = json!({"cuda": {"GPU-ffffffff-0000": 7}}).to_string();
+    sharing("foreign", 7)
+        .with("/metadata/annotations", json!({ALLOCATION: foreign}))
+        .start(cluster)?;
+    await_truth(cluster, "foreign")?;
+    await_inspect(cluster, "14/15 (93%)")?;
+
+    for claim in ["{}", "null", r#"{"cuda":{"GPU-ffffffff-0000":18446744073709551615}}"#] {
+        let annotation = format!("{ALLOCATION}={claim}");
+        cluster.kubectl(&["annotate", "pod", "foreign", &annotation, "--overwrite"])?;
+        await_truth(cluster, "foreign")?;
+    }
+    await_inspect(cluster, "14/15 (93%)")?;
+
+    for inventory in ["[garbage", "[]"] {
+        let annotation = format!("mpshare.io/gpus={inventory}");
+        cluster.kubectl(&["annotate", "node", FIFTEEN_GIB, &annotation, "--overwrite"])?;
+        await_inspect(cluster, "14/15 (93%)")?;
+    }
+    amounts(cluster)?;
+    pods::delete_all(cluster)?;
+    await_inspect(cluster, "0/15 (0%)")?;
+    cluster.kubectl(&["label", "node", FIFTEEN_GIB, "ack.node.gpu.schedule-"]).map(drop)
+}
+
+/// More than any card has waits with its number, none needs no card, a part of one is refused.
+fn amounts(cluster: &Cluster) -> Result<()> {
+    let of = |name: &str, amount: Value| {
+        sharing(name, 1)
+            .with_container("resources", json!({"limits": {"aliyun.com/gpu-mem": amount}}))
+    };
+    of("huge", json!("10G")).create(cluster)?;
+    await_event(cluster, "huge", "for 10000000000")?;
+    of("none", json!(0)).create(cluster)?;
+    let node = ["get", "pod", "none", "-o", "jsonpath={.spec.nodeName}"];
+    eventually("the pod that asks for nothing has a node", Duration::from_secs(30), || {
+        Ok(cluster.kubectl(&node)? == FIFTEEN_GIB)
+    })?;
+    let said = of("half", json!("0.5")).create(cluster).err().context("half a unit is accepted")?;
+    ensure!(format!("{said:#}").contains("must be an integer"), "{said:#}");
+    Ok(())
+}
+
+/// Several shares of one container come from one card: where each card has one free, a pod for two
+/// waits, although a scheduler that counts per node has two.
+pub(super) fn two_shares_of_one_card(cluster: &mut Cluster) -> Result<()> {
+    choose(cluster, TWO_CARDS, "mps-2x")?;
+    await_units(cluster, TWO_CARDS, 4)?;
+    let hold = ["--alloc", "1Gi", "--hold", "forever"];
+    for name in ["one", "two", "three"] {
+        Pod::new(name, TWO_CARDS, &hold).start(cluster)?;
+        await_truth(cluster, name)?;
+    }
+    let card = |name: &str| claim(cluster, name);
+    let lonely = ["one", "two", "three"].into_iter().find(|name| {
+        let mine = card(name).unwrap_or_default();
+        ["one", "two", "three"].iter().filter(|it| card(it).is_ok_and(|it| it == mine)).count() == 1
+    });
+    let lonely = lonely.context("no pod is alone on its card")?;
+    let other = ["one", "two", "three"].into_iter().find(|name| *name != lonely);
+    cluster.kubectl(&["delete", "pod", other.context("no other pod")?])?;
+    Pod::new("wide", TWO_CARDS, &hold)
+        .with_container("resources", json!({"limits": {"nvidia.com/gpu": 2}}))
+        .create(cluster)?;
+    await_event(cluster, "wide", "on one GPU for 2")?;
+    cluster.kubectl(&["delete", "pod", lonely])?;
+    pods::await_log(cluster, "wide", "holding")?;
+    await_truth(cluster, "wide")?;
+    ensure!(claim(cluster, "wide")?.ends_with(":2}}"), "{}", claim(cluster, "wide")?);
+    pods::delete_all(cluster)
+}
+
+/// What a pod's annotation says.
+fn claim(cluster: &Cluster, pod: &str) -> Result<String> {
+    let path = "jsonpath={.metadata.annotations.mpshare\\.io/allocation}";
+    cluster.kubectl(&["get", "pod", pod, "-o", path])
+}
+
+/// Waits until a pod's annotation names a card of this cluster.
+fn await_truth(cluster: &Cluster, pod: &str) -> Result<()> {
+    let cards: Vec<String> = cluster
+        .nodes
+        .iter()
+        .map(Node::driver_state)
+        .collect::<Result<Vec<_>>>()?
+        .into_iter()
+        .flat_map(|state| state.gpus.into_iter().map(|gpu| gpu.uuid))
+        .collect();
+    eventually(&format!("`{pod}` says where it is"), Duration::from_secs(30), || {
+        let claim = claim(cluster, pod)?;
+        Ok(cards.iter().any(|card| claim.contains(card)))
+    })
+}
+
+/// Waits until an Event of a pod has a text.
+fn await_event(cluster: &Cluster, pod: &str, text: &str) -> Result<()> {
+    let selector = format!("involvedObject.name={pod}");
+    let mut events = String::new();
+    eventually(&format!("an Event of `{pod}` says `{text}`"), Duration::from_secs(30), || {
+        events = cluster.kubectl(&["get", "events", "--field-selector", &selector])?;
+        Ok(events.contains(text))
+    })
+    .with_context(|| events)
+}
