@@ -85,6 +85,13 @@ impl NodeUse {
         let Some((wish, cards)) = self.only_one(demand) else {
             return self.choose(demand).map(drop).map_err(Unfit);
         };
+        if self
+            .opening
+            .as_ref()
+            .is_some_and(|(of, most)| wish.resource == *of && wish.units <= *most)
+        {
+            return Ok(());
+        }
         let Some(need) = need(&[wish], cards).map_err(|why| Unfit(why.into()))? else {
             return Ok(());
         };
@@ -92,6 +99,19 @@ impl NodeUse {
             return Ok(());
         }
         Err(Unfit(Why::Full { node: self, needs: vec![need] }))
+    }
+
+    /// [`NodeUse::opening`] of these cards.
+    pub(super) fn opening(&self) -> Option<(ResourceName, u64)> {
+        let cards = self.cards.as_ref().ok()?;
+        let resource = &cards.first()?.card.resource;
+        if cards.iter().any(|card| card.card.resource != *resource) {
+            return None;
+        }
+        let rooms = cards.iter().map(|card| self.room(card));
+        let open = rooms.filter(|room| room.is_open && room.clients_left > 0);
+        let most = open.map(|room| room.free.pieces_of(room.unit)).max().unwrap_or(0);
+        Some((resource.clone(), most))
     }
 
     /// How well the node suits a pod, 0 to 10: 0 as well where it doesn't fit, or isn't ours to say.
