@@ -91,10 +91,11 @@ impl Bind<'_> {
         }
     }
 
-    /// What the pod asks for: from the watch, or from the API server when that is behind.
+    /// What the pod asks for: from the question about it, from the watch where it is bound already,
+    /// or else from the API server.
     async fn demand(&self) -> Result<Demand, BindError> {
         let known = self.extender.ledger().pod(&self.uid).map(|pod| pod.demand.clone());
-        if let Some(demand) = known {
+        if let Some(demand) = self.extender.asked.take(&self.uid).or(known) {
             return Ok(demand);
         }
         match self.look().await {

@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 use kube::Client;
 use mpshare_core::ledger::Ledger;
 
+use crate::asked::Asked;
 use crate::metrics::Metrics;
 
 /// The extender's state.
 pub(crate) struct Extender {
     pub(crate) client: Client,
     pub(crate) metrics: Metrics,
+    pub(crate) asked: Asked,
     pub(crate) nodes_listed: AtomicBool,
     pub(crate) pods_listed: AtomicBool,
     ledger: Mutex<Ledger>,
@@ -24,6 +26,7 @@ impl Extender {
         Self {
             client,
             metrics: Metrics::default(),
+            asked: Asked::default(),
             nodes_listed: AtomicBool::new(false),
             pods_listed: AtomicBool::new(false),
             ledger: Mutex::default(),

@@ -70,6 +70,9 @@ fn try_filter<'a>(
     let pod = args.pod.take().ok_or("the call has no pod")?;
     let asked = Asked::of(args).ok_or("the call has neither nodes nor node names")?;
     let demand = pod.demand();
+    if !demand.is_empty() {
+        extender.asked.note(&pod.metadata.uid, &demand);
+    }
     let ledger = extender.ledger();
     let mut judge = Judge { ledger: &ledger, demand: &demand, failures: Vec::new() };
     let mut result = FilterResult::default();

@@ -6,6 +6,7 @@
 //! ask for GPUs: a second one beside it, with a ledger of its own, would need a leader between
 //! them, which kube-scheduler's own election is when each has its scheduler beside it.
 
+mod asked;
 mod bind;
 mod extender;
 mod filter;

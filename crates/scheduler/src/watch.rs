@@ -19,8 +19,8 @@ use mpshare_telemetry::Failures;
 
 use crate::extender::Extender;
 
-/// Pods that have ended hold nothing; kube-scheduler leaves them out in the same way.
-const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+/// Pods that have ended hold nothing, and those without a node not yet.
+const HOLDING: &str = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!=";
 
 /// How many objects are in a page of a list.
 const PAGE: u32 = 500;
@@ -58,7 +58,7 @@ pub(crate) fn pod_of(object: SlimPod) -> Pod {
 pub(crate) async fn run(extender: &Extender) {
     let config = watcher::Config::default().page_size(PAGE);
     let pods = slim_pods(&extender.client, None);
-    let pods = steady("pods", watcher(pods, config.clone().fields(UNFINISHED)));
+    let pods = steady("pods", watcher(pods, config.clone().fields(HOLDING)));
     let nodes = Api::<PartialObjectMeta<Node>>::all(extender.client.clone());
     let nodes = steady("nodes", watcher(nodes, config));
     tokio::join!(take_pods(extender, pods), take_nodes(extender, nodes));
