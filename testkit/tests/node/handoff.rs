@@ -157,22 +157,23 @@ fn claimed(pod: &Value) -> Option<String> {
     said.get("c")?.keys().next().cloned()
 }
 
-/// Which of two equal pods the kubelet admits first is chance, and the plugin isn't told for which
-/// it asks: so this goes on until they have exchanged their places.
+/// In which order the kubelet admits equal pods is chance, and the plugin isn't told for which it
+/// asks: so this goes on until two have exchanged their places, which of eight some nearly always
+/// do.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_equal_pods_that_got_each_others_cards_end_with_true_annotations() {
+async fn equal_pods_that_got_each_others_cards_end_with_true_annotations() {
     let node = eight_cards().await;
     node.kube().patch_node_label(NODE, "ack.node.gpu.placement", "spread").await.unwrap();
-    for pair in 0..40 {
+    for round in 0..20 {
         let mut history = node.kube().changes();
-        let names = [0, 1].map(|n| format!("pair-{pair}-{n}"));
+        let names: Vec<String> = (0..CARDS.len()).map(|n| format!("equal-{round}-{n}")).collect();
         for name in &names {
             node.kube().create(pod(name, 7)).await.unwrap();
         }
-        until("both run", &node, unsettled).await;
+        until("all run", &node, unsettled).await;
         until("annotations are true", &node, untrue).await;
         let mut planned = BTreeMap::new();
-        while planned.len() < 2 {
+        while planned.len() < names.len() {
             let change = history.next().await.unwrap();
             let name = change.object["metadata"]["name"].as_str().unwrap().to_owned();
             if let Some(card) = claimed(&change.object) {
@@ -180,17 +181,19 @@ async fn two_equal_pods_that_got_each_others_cards_end_with_true_annotations() {
             }
         }
         let end = |name: &String| claimed(&node.kube().get("pods", "default", name).unwrap());
-        if names.iter().all(|name| end(name) != planned.get(name).cloned()) {
-            println!("pair {pair}: planned {planned:?}, in the end exchanged");
+        let exchanged = names.iter().filter(|name| end(name) != planned.get(*name).cloned());
+        let exchanged = exchanged.count();
+        if exchanged >= 2 {
+            println!("round {round}: {exchanged} pods have exchanged their places");
             return;
         }
         for name in &names {
             node.kube().delete("pods", "default", name).await.unwrap();
         }
-        until("both are gone", &node, |node| {
+        until("all are gone", &node, |node| {
             node.kube().list("pods").iter().map(|pod| pod["metadata"].to_string()).collect()
         })
         .await;
     }
-    panic!("no pair exchanged its places");
+    panic!("no two pods exchanged their places");
 }

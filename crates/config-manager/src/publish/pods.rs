@@ -14,9 +14,8 @@ use tokio::sync::watch;
 use super::Retry;
 use crate::handoff::Correction;
 
-/// The answers that mean that there is no such pod any more: none of the name, or one of another
-/// UID.
-const GONE: [u16; 2] = [404, 409];
+/// The answer about a pod that is gone.
+const GONE: u16 = 404;
 
 /// Writes the newest corrections, one after the other. What they come to is decided anew when the
 /// watch shows it. Ends with the sender.
@@ -24,20 +23,25 @@ pub(crate) async fn corrections(client: Client, mut wanted: watch::Receiver<Vec<
     let mut retry = Retry::new("annotations of a pod");
     while wanted.changed().await.is_ok() {
         let corrections = wanted.borrow_and_update().clone();
+        let mut problem = None;
         for correction in &corrections {
             match write(&client, correction).await {
                 Ok(()) => {
                     let (namespace, name) = (&correction.namespace, &correction.name);
                     tracing::debug!(namespace, name, change = ?correction.change, "pod corrected");
-                    retry.succeeded();
                 }
-                Err(kube::Error::Api(status)) if GONE.contains(&status.code) => {}
-                Err(error) => {
-                    retry.failed(&error).await;
-                    // What was wanted then may not be what is wanted now.
-                    wanted.mark_changed();
-                    break;
-                }
+                Err(kube::Error::Api(status)) if status.code == GONE => {}
+                // One that can't be written keeps no other one waiting. One whose name another pod
+                // has by now is no more wanted once the watch has shown it.
+                Err(error) => problem = Some(error),
+            }
+        }
+        match problem {
+            None => retry.succeeded(),
+            Some(error) => {
+                retry.failed(&error).await;
+                // What was wanted then may not be what is wanted now.
+                wanted.mark_changed();
             }
         }
     }
