@@ -16,7 +16,8 @@ use mpshare_api::Holdings;
 use mpshare_api::holdings::{Holding, PodKey};
 use mpshare_api::inventory_annotation::NodeGpus;
 use mpshare_api::names::{
-    ALLOCATION, MEMORY_RESOURCE, V1_ASSIGNED, V1_ASSUME_TIME, V2_ASSIGNED, V2_ASSUME_TIME,
+    ALLOCATION, MEMORY_RESOURCE, V1_ASSIGNED, V1_ASSUME_TIME, V1_DEVICE, V1_INDEX, V2_ALLOCATION,
+    V2_ASSIGNED, V2_ASSUME_TIME,
 };
 use mpshare_api::pod::Pod;
 use mpshare_api::pod_allocation::annotations;
@@ -27,11 +28,17 @@ use mpshare_core::ledger::{Allocation, Card, Claim, Demand, PodFacts, PodUid, Wi
 const ASSIGNED: [&str; 2] = [V1_ASSIGNED, V2_ASSIGNED];
 const TRUE: &str = "true";
 
+/// Of the API's image of a static pod: the UID that the kubelet knows it by.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
 /// A pod of the node that asks for units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NodePod {
     /// What the ledger knows of it.
     pub(crate) facts: PodFacts,
+    /// Its UID in the kubelet's books: of a static pod it is another one than the API's
+    /// (facts/kubernetes.md 10).
+    pub(crate) kubelet_uid: String,
     /// When it was created.
     pub(crate) created: String,
     /// Whether its annotations say that its units have been handed out, where they say such things.
@@ -46,7 +53,8 @@ impl NodePod {
             facts.demand.wishes().iter().any(|wish| wish.resource.as_str() == MEMORY_RESOURCE);
         let says_so = |key| pod.metadata.annotations.get(key).is_some_and(|value| value == TRUE);
         let is_assigned = !asks_memory || ASSIGNED.into_iter().all(says_so);
-        Some(Self { facts, created, is_assigned })
+        let kubelet_uid = pod.metadata.annotations.get(MIRROR).unwrap_or(&facts.uid.0).clone();
+        Some(Self { facts, kubelet_uid, created, is_assigned })
     }
 }
 
@@ -75,7 +83,9 @@ impl Change {
     /// The annotations to write; `None` for one that is to go.
     pub(crate) fn annotations(&self) -> BTreeMap<&'static str, Option<String>> {
         match self {
-            Self::Withdraw => [(ALLOCATION, None)].into(),
+            Self::Withdraw => {
+                [ALLOCATION, V1_INDEX, V1_DEVICE, V2_ALLOCATION].map(|key| (key, None)).into()
+            }
             Self::Assigned => ASSIGNED.map(|key| (key, Some(TRUE.to_owned()))).into(),
             Self::Claim(all) => {
                 all.iter().map(|(key, value)| (*key, Some(value.clone()))).collect()
@@ -97,7 +107,8 @@ pub(crate) fn plans(
     gpus: Option<&NodeGpus>,
 ) -> Plans {
     let is_calm = holdings.zip(gpus).is_some_and(|(holdings, gpus)| {
-        let is_true = |pod: &NodePod| match truth(&pod.facts, holdings, &gpus.cards()) {
+        let cards = gpus.cards();
+        let is_true = |pod: &NodePod| match truth(pod, holdings, &cards) {
             Truth::At(truth) => pod.facts.claim == Claim::Of(truth),
             Truth::OnItsWay | Truth::Odd | Truth::NotShared => true,
         };
@@ -123,7 +134,7 @@ pub(crate) fn corrections(
     let mut exchanged = Exchange::default();
     let mut all_have_come = true;
     for pod in pods {
-        let truth = match truth(&pod.facts, holdings, &cards) {
+        let truth = match truth(pod, holdings, &cards) {
             Truth::At(truth) => truth,
             Truth::OnItsWay => {
                 all_have_come = false;
@@ -183,16 +194,16 @@ pub(crate) fn held(pods: &[NodePod], holdings: &Holdings) -> BTreeMap<String, u6
     let mut held = BTreeMap::new();
     for pod in pods {
         // Containers that hold the same units one after the other are one pod's peak.
-        for (gpu, units) in peaks(&pod.facts, holdings) {
+        for (gpu, units) in peaks(pod, holdings) {
             *held.entry(gpu).or_default() += units;
         }
     }
     held
 }
 
-fn peaks(pod: &PodFacts, holdings: &Holdings) -> BTreeMap<String, u64> {
+fn peaks(pod: &NodePod, holdings: &Holdings) -> BTreeMap<String, u64> {
     let mut by_card: BTreeMap<String, Vec<Wish>> = BTreeMap::new();
-    for wish in pod.demand.wishes() {
+    for wish in pod.facts.demand.wishes() {
         for holding in holdings.entries.iter().filter(|it| is_for(it, pod, wish)) {
             let wish = Wish { units: holding.units, ..wish.clone() };
             by_card.entry(holding.gpu.clone()).or_default().push(wish);
@@ -202,7 +213,7 @@ fn peaks(pod: &PodFacts, holdings: &Holdings) -> BTreeMap<String, u64> {
 }
 
 /// Whether a holding is of the container that wishes.
-fn is_for(holding: &Holding, pod: &PodFacts, wish: &Wish) -> bool {
+fn is_for(holding: &Holding, pod: &NodePod, wish: &Wish) -> bool {
     is_of(&holding.pod, pod)
         && holding.container == wish.container
         && holding.resource == wish.resource.as_str()
@@ -218,12 +229,10 @@ fn claim(truth: &Allocation, pod: &PodFacts, cards: &[Card]) -> BTreeMap<&'stati
     all
 }
 
-/// Whether all of a pod's units are of shared cards of the node.
-fn is_shared(pod: &PodFacts, cards: &[Card]) -> bool {
-    pod.demand.wishes().iter().all(|wish| {
-        let mut offered = cards.iter().filter(|card| card.resource == wish.resource).peekable();
-        offered.peek().is_some() && offered.all(|card| !card.is_whole())
-    })
+/// Whether a container asks for units of shared cards of the node.
+fn is_shared(wish: &Wish, cards: &[Card]) -> bool {
+    let mut offered = cards.iter().filter(|card| card.resource == wish.resource).peekable();
+    offered.peek().is_some() && offered.all(|card| !card.is_whole())
 }
 
 /// Where a pod is.
@@ -238,12 +247,14 @@ enum Truth {
     NotShared,
 }
 
-fn truth(pod: &PodFacts, holdings: &Holdings, cards: &[Card]) -> Truth {
-    if !is_shared(pod, cards) {
+fn truth(pod: &NodePod, holdings: &Holdings, cards: &[Card]) -> Truth {
+    let shared: Vec<&Wish> =
+        pod.facts.demand.wishes().iter().filter(|wish| is_shared(wish, cards)).collect();
+    if shared.is_empty() {
         return Truth::NotShared;
     }
     let mut allocation = Allocation::default();
-    for wish in pod.demand.wishes() {
+    for wish in shared {
         let mine: Vec<&Holding> =
             holdings.entries.iter().filter(|holding| is_for(holding, pod, wish)).collect();
         let here = match mine.as_slice() {
@@ -259,10 +270,12 @@ fn truth(pod: &PodFacts, holdings: &Holdings, cards: &[Card]) -> Truth {
     Truth::At(allocation)
 }
 
-fn is_of(key: &PodKey, pod: &PodFacts) -> bool {
+fn is_of(key: &PodKey, pod: &NodePod) -> bool {
     match key {
-        PodKey::Uid(uid) => *uid == pod.uid.0,
-        PodKey::Name { namespace, name } => *namespace == pod.namespace && *name == pod.name,
+        PodKey::Uid(uid) => *uid == pod.kubelet_uid,
+        PodKey::Name { namespace, name } => {
+            *namespace == pod.facts.namespace && *name == pod.facts.name
+        }
     }
 }
 

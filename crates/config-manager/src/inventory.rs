@@ -1,5 +1,5 @@
 //! The node annotations that say which cards are shared into which units, for schedulers and for
-//! people: what the node can hand out, not what it has handed out.
+//! people: what the node can hand out, and what becomes of it.
 
 use std::collections::BTreeMap;
 

@@ -10,7 +10,7 @@ use kube::Client;
 use mpshare_api::inventory_annotation::NodeGpus;
 use mpshare_api::{BoundPods, DocumentError, write_derived, write_document};
 use mpshare_core::Reason;
-use mpshare_core::ledger::PodFacts;
+use mpshare_core::ledger::{PodFacts, PodUid};
 use mpshare_telemetry::{Failures, sentence};
 use mpshare_watch::{Removed, sole};
 use thiserror::Error;
@@ -151,19 +151,24 @@ impl Reconciler {
     }
 
     fn write_bound_pods(&mut self) -> Result<(), DocumentError> {
-        let Some(pods) = &self.view.pods else { return Ok(()) };
+        let (Some(pods), true) = (&self.view.pods, self.view.has_read_files) else {
+            return Ok(());
+        };
         let sight = self.view.node.as_ref().and_then(|node| node.sight.as_ref());
         let gpus = sight.and_then(|sight| sight.annotations.gpus());
         self.plans = handoff::plans(&self.plans, pods, self.view.holdings.as_ref(), gpus.as_ref());
         let planned = |pod: &NodePod| {
             let claim = self.plans.get(&pod.facts.uid).unwrap_or(&pod.facts.claim).clone();
-            PodFacts { claim, ..pod.facts.clone() }
+            let uid = PodUid(pod.kubelet_uid.clone());
+            PodFacts { uid, claim, ..pod.facts.clone() }
         };
         let wanted = BoundPods::of(&pods.iter().map(planned).collect::<Vec<_>>());
         if self.view.bound.as_ref() == Some(&wanted) {
             return Ok(());
         }
-        write_derived(&self.options.root.bound_pods(), &wanted)
+        write_derived(&self.options.root.bound_pods(), &wanted)?;
+        self.view.bound = Some(wanted);
+        Ok(())
     }
 
     fn reconcile_config(&mut self) -> bool {

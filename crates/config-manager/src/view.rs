@@ -76,7 +76,7 @@ pub(crate) struct View {
     pub(crate) pods: Option<Vec<NodePod>>,
     /// What `config.yaml` holds, as far as it can be used.
     pub(crate) in_force: Option<Config>,
-    has_read_files: bool,
+    pub(crate) has_read_files: bool,
 }
 
 /// A config and its meaning.

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use mpshare_api::{Holdings, NodeStatus, write_derived};
+use mpshare_api::{FileStamp, Holdings, NodeStatus, write_derived};
 use mpshare_core::{LiveShare, NodePlan, UnitState, plan};
 use mpshare_kubelet::checkpoint::{self, CheckpointError, Entry};
 use mpshare_telemetry::sentence;
@@ -46,8 +46,11 @@ struct State {
     activity: Activity,
     ledger_failures: Failures,
     checkpoint_failures: Failures,
-    /// What `holdings.json` says; `None` where that isn't known.
-    told: Option<Holdings>,
+    /// What `holdings.json` says, and the file that says it; `None` where that isn't known.
+    told: Option<(Holdings, Option<FileStamp>)>,
+    /// Nobody has told of the pod that the kubelet asked for last: until there is news it isn't
+    /// waited for again.
+    is_untold: bool,
     holdings_failures: Failures,
 }
 
@@ -128,6 +131,9 @@ impl Node {
         if former.last_look() != view.last_look() {
             // Shares of pods that are found gone are over.
             self.look.notify_one();
+        }
+        if former.bound != view.bound {
+            state.is_untold = false;
         }
         // Records that were lost couldn't be made again before the cards were known.
         let first_inventory = former.inventory.is_none() && view.inventory.is_some();
@@ -245,12 +251,15 @@ impl State {
 
     /// Writes who holds what unless the file says so already.
     fn tell(&mut self, path: &Path, held: Holdings) {
-        if self.told.as_ref() == Some(&held) && path.exists() {
+        let is_told = |(told, file): &(Holdings, Option<FileStamp>)| {
+            *told == held && file.is_some() && *file == FileStamp::of(path)
+        };
+        if self.told.as_ref().is_some_and(is_told) {
             return;
         }
         match write_derived(path, &held) {
             Ok(()) => {
-                self.told = Some(held);
+                self.told = Some((held, FileStamp::of(path)));
                 self.holdings_failures.over();
             }
             Err(error) => {

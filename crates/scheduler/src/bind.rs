@@ -21,8 +21,9 @@ use thiserror::Error;
 use crate::extender::Extender;
 use crate::watch::{pod_of, slim_pods};
 
-/// How long the API server has for each request: both together stay below the 5 s that
+/// How long the API server has for each request: all together stay below the 5 s that
 /// kube-scheduler waits (facts/kubernetes.md 6.3).
+const ASK_PATIENCE: Duration = Duration::from_millis(400);
 const BIND_PATIENCE: Duration = Duration::from_secs(3);
 const LOOK_PATIENCE: Duration = Duration::from_millis(1_500);
 
@@ -98,7 +99,7 @@ impl Bind<'_> {
         if let Some(demand) = self.extender.asked.take(&self.uid).or(known) {
             return Ok(demand);
         }
-        match self.look().await {
+        match self.look(ASK_PATIENCE).await {
             Ok(Some(pod)) if pod.metadata.uid == self.uid.0 => Ok(pod.demand()),
             Ok(_) => Err(BindError::Gone(self.pod())),
             Err(problem) => Err(BindError::Unreadable { pod: self.pod(), problem }),
@@ -182,7 +183,7 @@ impl Bind<'_> {
 
     /// Finds out how a bind ended that wasn't answered with success.
     async fn resolve(&self, problem: &str, was: Was) -> Result<(), BindError> {
-        let pod = match self.look().await {
+        let pod = match self.look(LOOK_PATIENCE).await {
             Ok(pod) => pod.filter(|pod| pod.metadata.uid == self.uid.0),
             Err(look) => return Err(self.leave_open(format!("{problem}; {look}"))),
         };
@@ -211,9 +212,9 @@ impl Bind<'_> {
         }
     }
 
-    async fn look(&self) -> Result<Option<Pod>, String> {
+    async fn look(&self, patience: Duration) -> Result<Option<Pod>, String> {
         let pods = slim_pods(&self.extender.client, Some(&self.args.pod_namespace));
-        let found = tokio::time::timeout(LOOK_PATIENCE, pods.get_opt(&self.args.pod_name)).await;
+        let found = tokio::time::timeout(patience, pods.get_opt(&self.args.pod_name)).await;
         match found {
             Ok(Ok(pod)) => Ok(pod.map(pod_of)),
             Ok(Err(error)) => Err(mpshare_telemetry::sentence(&error)),

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{Node, Pod as K8sPod};
@@ -21,6 +22,9 @@ use crate::extender::Extender;
 
 /// Pods that have ended hold nothing, and those without a node not yet.
 const HOLDING: &str = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!=";
+
+/// How often binds are looked at of which nobody knows how they ended.
+const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
 /// How many objects are in a page of a list.
 const PAGE: u32 = 500;
@@ -61,7 +65,16 @@ pub(crate) async fn run(extender: &Extender) {
     let pods = steady("pods", watcher(pods, config.clone().fields(HOLDING)));
     let nodes = Api::<PartialObjectMeta<Node>>::all(extender.client.clone());
     let nodes = steady("nodes", watcher(nodes, config));
-    tokio::join!(take_pods(extender, pods), take_nodes(extender, nodes));
+    tokio::join!(take_pods(extender, pods), take_nodes(extender, nodes), expire(extender));
+}
+
+/// Gives back the room of binds that can't take effect any more: also where nobody is bound,
+/// because that room is missing.
+async fn expire(extender: &Extender) {
+    loop {
+        tokio::time::sleep(EXPIRE_EVERY).await;
+        extender.ledger().expire(extender.now());
+    }
 }
 
 /// The events of a watch, which is repeated with back-off; that it fails is said once.

@@ -161,6 +161,12 @@ impl Race {
                 gpu.total_mib
             );
         }
+        let phases = "jsonpath={range .items[*]}{.metadata.name} {.status.phase} {.status.reason}{\"\\n\"}{end}";
+        // The API server may be away.
+        let pods = cluster.kubectl(&["get", "pods", "-l", "e2e=user", "-o", phases]);
+        for line in pods.as_deref().unwrap_or_default().lines() {
+            ensure!(!line.contains(" Failed"), "{line}");
+        }
         self.looks += 1;
         self.most = self.most.max(clients().count());
         Ok(())

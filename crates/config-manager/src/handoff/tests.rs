@@ -205,3 +205,24 @@ fn a_plan_stays_while_claims_are_corrected_and_follows_them_afterwards() {
     let right = [planned("a", "GPU-01", "true"), planned("b", "GPU-00", "true")];
     assert_eq!(said(&before, &right).0, [Some(false), Some(true)]);
 }
+
+#[test]
+fn a_static_pod_is_found_by_the_uid_that_the_kubelet_knows() {
+    let static_pod = pod("api-uid", &[7], &json!({"kubernetes.io/config.mirror": "file-hash"}));
+    let holdings = given(&[("file-hash", "GPU-00")]);
+    let all = corrections(&[static_pod], &Plans::new(), &holdings, Some(&gpus()));
+    assert_eq!((all.len(), all[0].uid.as_str()), (1, "api-uid"));
+}
+
+#[test]
+fn a_whole_card_beside_memory_is_no_part_of_the_truth() {
+    let object = json!({
+        "metadata": {"uid": "a", "namespace": "ns", "name": "a"},
+        "spec": {"containers": [
+            {"name": "c0", "resources": {"limits": {MEM: "7"}}},
+            {"name": "whole", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
+        ]},
+    });
+    let pod = NodePod::of(&serde_json::from_value(object).unwrap(), String::new()).unwrap();
+    assert_eq!(due(&[pod], &given(&[("a", "GPU-01")])), named(&[("a", "claim")]));
+}

@@ -18,6 +18,8 @@ const UNCERTAIN: Duration = Duration::from_secs(90);
 pub struct Ledger {
     nodes: BTreeMap<NodeName, NodeFacts>,
     pods: BTreeMap<PodUid, PodFacts>,
+    /// What pods claimed whose claims have been changed since.
+    trusted: BTreeMap<PodUid, Allocation>,
     /// The pods of each node.
     bound: BTreeMap<NodeName, BTreeSet<PodUid>>,
     /// Binds in flight. A pod may have one on each of several nodes: an attempt whose end nobody
@@ -82,6 +84,7 @@ impl Ledger {
 
     /// Takes in what is known of a pod that hasn't ended.
     pub fn set_pod(&mut self, facts: PodFacts) {
+        let facts = self.doubted(facts);
         if self.pods.get(&facts.uid) == Some(&facts) {
             return;
         }
@@ -98,8 +101,33 @@ impl Ledger {
         }
     }
 
+    /// The facts without a claim where that has become another one. A node that corrects a claim
+    /// withdraws it first, so that whoever changes it isn't the node, and may want to free a card
+    /// that its pod is on. Believed again is what was claimed before, and what is claimed after a
+    /// withdrawal.
+    fn doubted(&mut self, mut facts: PodFacts) -> PodFacts {
+        let Claim::Of(claimed) = &facts.claim else {
+            self.trusted.remove(&facts.uid);
+            return facts;
+        };
+        if let Some(pod) = self.pods.get(&facts.uid)
+            && pod.node.is_some()
+            && let Claim::Of(known) = &pod.claim
+            && known != claimed
+        {
+            self.trusted.insert(facts.uid.clone(), known.clone());
+        }
+        match self.trusted.get(&facts.uid) {
+            Some(known) if known == claimed => drop(self.trusted.remove(&facts.uid)),
+            Some(_) => facts.claim = Claim::Unreadable,
+            None => {}
+        }
+        facts
+    }
+
     /// Forgets a pod that has ended, or is gone.
     pub fn remove_pod(&mut self, uid: &PodUid) {
+        self.trusted.remove(uid);
         let node = self.pods.remove(uid).and_then(|pod| pod.node);
         self.settle(uid);
         if let Some(node) = node {

@@ -163,6 +163,39 @@ fn no_annotation_frees_or_hides_what_a_spec_asks_for() {
 }
 
 #[test]
+fn a_claim_that_becomes_another_one_frees_nothing_until_it_is_withdrawn() {
+    let mut ledger = ledger(vec![card(0, 15), card(1, 15)]);
+    let claims = |ledger: &mut Ledger, claim: Claim| {
+        ledger.set_pod(pod(1, Some("n"), &[7], claim));
+        free(ledger)
+    };
+    assert_eq!(claims(&mut ledger, at(&[(0, 7)])), [8, 15]);
+    assert_eq!(claims(&mut ledger, at(&[(1, 7)])), [8, 8], "a lie");
+    assert_eq!(claims(&mut ledger, at(&[(1, 7)])), [8, 8], "told again");
+    assert_eq!(claims(&mut ledger, at(&[(0, 7)])), [8, 15], "taken back");
+    assert_eq!(claims(&mut ledger, at(&[(1, 7)])), [8, 8]);
+    assert_eq!(claims(&mut ledger, Claim::Absent), [8, 8], "withdrawn by the node");
+    assert_eq!(claims(&mut ledger, at(&[(1, 7)])), [15, 8]);
+}
+
+#[test]
+fn a_whole_card_beside_memory_needs_no_place() {
+    let whole = Card { resource: "nvidia.com/gpu".parse().unwrap(), ..card(2, 1) };
+    let mut ledger = ledger(vec![card(0, 15), card(1, 15), whole]);
+    let mut facts = pod(1, Some("n"), &[7], at(&[(0, 7)]));
+    let of_card = Wish {
+        container: "whole".to_owned(),
+        resource: "nvidia.com/gpu".parse().unwrap(),
+        units: 1,
+        ..facts.demand.wishes()[0].clone()
+    };
+    let wishes = facts.demand.wishes().iter().cloned().chain([of_card]);
+    facts.demand = Demand::new(wishes.collect());
+    ledger.set_pod(facts);
+    assert_eq!(free(&ledger)[..2], [8, 15]);
+}
+
+#[test]
 fn more_than_a_card_has_saturates() {
     let mut ledger = ledger(vec![card(0, 15)]);
     for n in 0..3 {

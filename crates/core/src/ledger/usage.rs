@@ -149,14 +149,17 @@ impl CardUse {
     }
 }
 
-/// Whether an allocation can be true: each container that asks for units, and no other, has the
-/// units that its spec asks for, on one card of the node that offers them.
+/// Whether an allocation can be true: each container that asks for units of shared cards has the
+/// units that its spec asks for, on one card of the node that offers them, and no container has
+/// units that doesn't ask for any.
 fn is_possible(allocation: &Allocation, demand: &Demand, cards: &[CardUse]) -> bool {
     let known =
         allocation.0.keys().all(|name| demand.wishes().iter().any(|wish| wish.container == *name));
     known
         && demand.wishes().iter().all(|wish| {
-            let Some(gpus) = allocation.0.get(&wish.container) else { return false };
+            let Some(gpus) = allocation.0.get(&wish.container) else {
+                return is_whole_or_foreign(&wish.resource, cards);
+            };
             let sum = gpus.values().fold(0_u64, |sum, units| sum.saturating_add(*units));
             sum == wish.units
                 && gpus.iter().all(|(uuid, units)| {
@@ -171,10 +174,12 @@ fn is_possible(allocation: &Allocation, demand: &Demand, cards: &[CardUse]) -> b
 
 /// Whether all of it is whole cards, of which nobody needs to know who has which.
 fn is_only_whole(demand: &Demand, cards: &[CardUse]) -> bool {
-    demand.wishes().iter().all(|wish| {
-        let mut offered = cards.iter().filter(|card| card.card.resource == wish.resource);
-        !is_memory(&wish.resource) && offered.all(|card| card.card.is_whole())
-    })
+    demand.wishes().iter().all(|wish| is_whole_or_foreign(&wish.resource, cards))
+}
+
+fn is_whole_or_foreign(resource: &ResourceName, cards: &[CardUse]) -> bool {
+    let mut offered = cards.iter().filter(|card| card.card.resource == *resource);
+    !is_memory(resource) && offered.all(|card| card.card.is_whole())
 }
 
 /// Whether units of this resource are amounts of memory, placed by the scheduler.

@@ -57,7 +57,10 @@ impl Node {
         let mut changes = self.changes();
         while !self.knows_who_asks(resource, size) {
             tokio::select! {
-                () = tokio::time::sleep_until(deadline) => break,
+                () = tokio::time::sleep_until(deadline) => {
+                    self.state().is_untold = true;
+                    break;
+                }
                 _ = changes.changed() => {}
             }
         }
@@ -68,6 +71,9 @@ impl Node {
     /// tells of pods.
     fn knows_who_asks(&self, resource: &ResourceName, size: usize) -> bool {
         let mut state = self.state();
+        if state.is_untold {
+            return true;
+        }
         let sharing = state.view.config.iter().flat_map(|config| &config.node.sharing);
         let mut of_memory = sharing.filter(|it| matches!(it.cut, Cut::Memory(_)));
         if !of_memory.any(|it| it.resource == *resource) {

@@ -37,6 +37,7 @@ impl Node {
                 ledger_failures: Failures::new("allocations can't be written"),
                 checkpoint_failures: Failures::new("kubelet checkpoint can't be used"),
                 told: None,
+                is_untold: false,
                 holdings_failures: Failures::new("holdings can't be written"),
             }),
             changed: watch::Sender::new(()),
