@@ -161,11 +161,16 @@ impl Race {
                 gpu.total_mib
             );
         }
-        let phases = "jsonpath={range .items[*]}{.metadata.name} {.status.phase} {.status.reason}{\"\\n\"}{end}";
+        let phases = "jsonpath={range .items[*]}{.metadata.name} {.status.phase} {.status.reason} {.metadata.deletionTimestamp}{\"\\n\"}{end}";
         // The API server may be away.
         let pods = cluster.kubectl(&["get", "pods", "-l", "e2e=user", "-o", phases]);
         for line in pods.as_deref().unwrap_or_default().lines() {
-            ensure!(!line.contains(" Failed"), "{line}");
+            // One that is being deleted is killed.
+            if line.contains(" Failed") && line.ends_with(' ') {
+                let name = line.split(' ').next().unwrap_or_default();
+                let log = cluster.kubectl(&["logs", name]).unwrap_or_default();
+                bail!("{line}\n{log}");
+            }
         }
         self.looks += 1;
         self.most = self.most.max(clients().count());
