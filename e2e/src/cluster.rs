@@ -172,6 +172,8 @@ impl Cluster {
         keep("pods.txt", &["get", "pods", "-A", "-o", "wide"])?;
         keep("events.txt", &["get", "events", "-A", "--sort-by=.metadata.creationTimestamp"])?;
         keep("describe.txt", &["describe", "nodes"])?;
+        let users = ["logs", "-l", "e2e=user", "--all-containers", "--prefix", "--tail=20"];
+        keep("users.log", &[&users[..], &["--max-log-requests=200"]].concat())?;
         for app in ["nvidia-mps-control-daemon", "nvidia-device-plugin-daemonset"] {
             let label = format!("qcloud-app={app}");
             let args = ["logs", "-n", "kube-system", "-l", &label, "--all-containers", "--prefix"];

@@ -145,11 +145,16 @@ pub(crate) fn choose(cluster: &Cluster, node: &str, config: &str) -> Result<()> 
     cluster.kubectl(&["label", "node", node, &label, "--overwrite"]).map(drop)
 }
 
+/// How long a rollout may take: twice it stood still for more than two minutes after an outage of the
+/// API server, and a controller goes on at the latest after five (`ExpectationsTimeout` in
+/// Kubernetes' `pkg/controller/controller_utils.go`).
+const ROLLOUT: &str = "--timeout=360s";
+
 /// Waits until all pods of ours are of the present template and run.
 pub(crate) fn rolled_out(cluster: &Cluster) -> Result<()> {
     for set in ["nvidia-device-plugin-daemonset", "nvidia-mps-control-daemon"] {
         let set = format!("ds/{set}");
-        cluster.kubectl(&["rollout", "status", "-n", "kube-system", &set, "--timeout=120s"])?;
+        cluster.kubectl(&["rollout", "status", "-n", "kube-system", &set, ROLLOUT])?;
     }
     // Ready is what the kubelet saw last; a process that was killed a moment ago may be in it.
     eventually("all containers of ours run", Duration::from_mins(1), || {
