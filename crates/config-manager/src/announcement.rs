@@ -152,36 +152,16 @@ fn state_of(gpu: &GpuStatus) -> Announcement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
     use mpshare_api::status::ReasonText;
 
     fn gpu(state: GpuState, code: Option<&str>) -> GpuStatus {
-        GpuStatus {
-            uuid: "GPU-1".to_owned(),
-            index: 0,
-            minor: 0,
-            model: "Tesla T4".to_owned(),
-            memory_mib: 15360,
-            compute_capability: (7, 5),
-            mig: None,
-            numa_node: None,
-            state,
-            reason: code.map(|code| ReasonText { code: code.to_owned(), message: "m".to_owned() }),
-            generation: "g".to_owned(),
-            daemon: None,
-            processes: Vec::new(),
-        }
+        let reason = code.map(|code| ReasonText { code: code.to_owned(), message: "m".to_owned() });
+        GpuStatus { state, reason, ..testing::gpu("GPU-1", 0) }
     }
 
     fn news(announcer: &mut Announcer, gpu: GpuStatus) -> Vec<String> {
-        let status = NodeStatus {
-            version: NodeStatus::VERSION,
-            config: String::new(),
-            driver: String::new(),
-            shared_memory: mpshare_api::SharedMemory::PerCard,
-            former_pods: mpshare_api::status::FormerPods::default(),
-            gpus: vec![gpu],
-            reasons: Vec::new(),
-        };
+        let status = testing::status("", vec![gpu]);
         let news = announcer.gpus(&status);
         news.into_iter().map(|event| event.reason).collect()
     }

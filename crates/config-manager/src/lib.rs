@@ -36,6 +36,8 @@ mod publish;
 mod published;
 mod reconcile;
 mod sources;
+#[cfg(test)]
+mod testing;
 mod usage;
 mod view;
 

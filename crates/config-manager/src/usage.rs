@@ -55,35 +55,13 @@ fn used(gpu: &GpuStatus) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
     use mpshare_api::status::ClientStatus;
-    use mpshare_api::{GpuState, SharedMemory};
 
     fn status(used: Option<u64>) -> NodeStatus {
         let process = ClientStatus { pid: 1, memory_mib: used, pod_uid: None };
-        let gpu = GpuStatus {
-            uuid: "GPU-ab".to_owned(),
-            index: 0,
-            minor: 0,
-            model: "Tesla T4".to_owned(),
-            memory_mib: 15360,
-            compute_capability: (7, 5),
-            mig: None,
-            numa_node: None,
-            state: GpuState::Ready,
-            reason: None,
-            generation: String::new(),
-            daemon: None,
-            processes: vec![process.clone(), process],
-        };
-        NodeStatus {
-            version: NodeStatus::VERSION,
-            config: String::new(),
-            driver: "555.58.02".to_owned(),
-            shared_memory: SharedMemory::PerCard,
-            former_pods: mpshare_api::status::FormerPods::default(),
-            gpus: vec![gpu],
-            reasons: Vec::new(),
-        }
+        let processes = vec![process.clone(), process];
+        testing::status("", vec![GpuStatus { processes, ..testing::gpu("GPU-ab", 0) }])
     }
 
     #[test]

@@ -151,8 +151,8 @@ impl Node {
         let mut state = self.state();
         let before = state.ledger.records().to_vec();
         let footing = state.footing;
-        let outcome = self.take_evidence(&mut state, listing, now);
         let checkpoint = state.checkpoint(&self.options.plugins_dir);
+        let outcome = self.weigh(&mut state, (listing, checkpoint.as_deref()), now);
         let held = handoff::holdings(checkpoint.as_deref(), listing.map(|listing| listing.held));
         if checkpoint.is_some() || listing.is_some() {
             state.tell(&self.options.root().holdings(), held);
@@ -170,10 +170,19 @@ impl Node {
         now: Instant,
     ) -> Outcome {
         let checkpoint = state.checkpoint(&self.options.plugins_dir);
+        self.weigh(state, (listing, checkpoint.as_deref()), now)
+    }
+
+    fn weigh(
+        &self,
+        state: &mut State,
+        (listing, checkpoint): (Option<Listing<'_>>, Option<&[Entry]>),
+        now: Instant,
+    ) -> Outcome {
         let clients = Clients::of(state.view.status.as_ref());
         let evidence = Evidence {
             listing,
-            checkpoint: checkpoint.as_deref(),
+            checkpoint,
             clients: &clients,
             revision: state.ledger.next_revision(),
             inventory: state.view.inventory.as_ref(),

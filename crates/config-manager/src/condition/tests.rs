@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::{self, gpu};
 use mpshare_api::ChosenConfig;
 use mpshare_api::config::parse;
 
@@ -17,34 +18,8 @@ fn config() -> Config {
     }
 }
 
-fn gpu(uuid: &str, index: u32) -> GpuStatus {
-    GpuStatus {
-        uuid: uuid.to_owned(),
-        index,
-        minor: index,
-        model: "Tesla T4".to_owned(),
-        memory_mib: 15360,
-        compute_capability: (7, 5),
-        mig: None,
-        numa_node: None,
-        state: GpuState::Ready,
-        reason: None,
-        generation: "mps/nvidia.com/gpu/2x7680M@50.0".to_owned(),
-        daemon: None,
-        processes: Vec::new(),
-    }
-}
-
 fn status() -> NodeStatus {
-    NodeStatus {
-        version: NodeStatus::VERSION,
-        config: "mps-2x".to_owned(),
-        driver: "550.54.15".to_owned(),
-        shared_memory: mpshare_api::SharedMemory::PerCard,
-        former_pods: mpshare_api::status::FormerPods::default(),
-        gpus: vec![gpu(UUIDS[0], 0), gpu(UUIDS[1], 1)],
-        reasons: Vec::new(),
-    }
+    testing::status("mps-2x", vec![gpu(UUIDS[0], 0), gpu(UUIDS[1], 1)])
 }
 
 fn check(status: &NodeStatus) -> Condition {

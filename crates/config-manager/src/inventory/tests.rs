@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing;
 use mpshare_api::ChosenConfig;
 use mpshare_api::config::parse;
 use mpshare_core::{DeviceId, Memory, Mode, Share, ThreadPercent};
@@ -26,32 +27,16 @@ fn config(text: &str) -> Config {
 
 fn gpu(index: u32, memory_mib: u64, generation: &str) -> GpuStatus {
     GpuStatus {
-        uuid: UUIDS[usize::try_from(index).unwrap()].to_owned(),
-        index,
-        minor: index,
         model: "Tesla V100-SXM2-16GB".to_owned(),
         memory_mib,
         compute_capability: (7, 0),
-        mig: None,
-        numa_node: None,
-        state: GpuState::Ready,
-        reason: None,
         generation: generation.to_owned(),
-        daemon: None,
-        processes: Vec::new(),
+        ..testing::gpu(UUIDS[usize::try_from(index).unwrap()], index)
     }
 }
 
 fn status(gpus: Vec<GpuStatus>) -> NodeStatus {
-    NodeStatus {
-        version: NodeStatus::VERSION,
-        config: "gpu-mem".to_owned(),
-        driver: "550.54.15".to_owned(),
-        shared_memory: mpshare_api::SharedMemory::PerCard,
-        former_pods: mpshare_api::status::FormerPods::default(),
-        gpus,
-        reasons: Vec::new(),
-    }
+    testing::status("gpu-mem", gpus)
 }
 
 fn two_cards() -> NodeStatus {
