@@ -115,6 +115,9 @@ pub fn reset(cluster: &mut Cluster) -> Result<()> {
     for node in &mut cluster.nodes {
         node.end_programs()?;
     }
+    for node in [FIFTEEN_GIB, EIGHT_CARDS] {
+        end_sharing_by_memory(cluster, node)?;
+    }
     cluster.shell(&format!("helm upgrade --install {RELEASE}"))?;
     for (node, units) in SHARING {
         choose(cluster, node, "mps-2x")?;
@@ -131,11 +134,30 @@ pub(crate) fn await_units(cluster: &Cluster, node: &str, units: u32) -> Result<(
     })
 }
 
+const UNITS_OF_MEMORY: &str = "jsonpath={.status.allocatable.aliyun\\.com/gpu-mem}";
+
 /// Waits until a node offers so many units of memory.
 pub(crate) fn await_units_of_memory(cluster: &Cluster, node: &str, units: u32) -> Result<()> {
-    let path = "jsonpath={.status.allocatable.aliyun\\.com/gpu-mem}";
     eventually(&format!("`{node}` has {units} units of memory"), Duration::from_mins(2), || {
-        Ok(cluster.kubectl(&["get", "node", node, "-o", path])? == units.to_string())
+        Ok(cluster.kubectl(&["get", "node", node, "-o", UNITS_OF_MEMORY])? == units.to_string())
+    })
+}
+
+/// Has a node's cards shared by memory, in so many units.
+pub(crate) fn share_by_memory(cluster: &Cluster, node: &str, units: u32) -> Result<()> {
+    cluster.kubectl(&["label", "node", node, "ack.node.gpu.schedule=mps"])?;
+    await_units_of_memory(cluster, node, units)
+}
+
+/// Takes that back, and waits until the node's status says so: whoever shares the node by memory
+/// next would take its old number of units for the new one.
+pub(crate) fn end_sharing_by_memory(cluster: &Cluster, node: &str) -> Result<()> {
+    cluster.kubectl(&["label", "node", node, "ack.node.gpu.schedule-"])?;
+    eventually(&format!("`{node}` has no units of memory"), Duration::from_mins(2), || {
+        Ok(matches!(
+            cluster.kubectl(&["get", "node", node, "-o", UNITS_OF_MEMORY])?.as_str(),
+            "" | "0"
+        ))
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use super::FIFTEEN_GIB;
+use super::{FIFTEEN_GIB, end_sharing_by_memory};
 use crate::cluster::Cluster;
 use crate::pods::{self, Pod};
 use crate::wait::eventually;
@@ -45,7 +45,7 @@ pub(super) fn document(cluster: &mut Cluster) -> Result<()> {
     pods::await_log(cluster, "third", "holding")?;
     pods::delete_all(cluster)?;
     await_inspect(cluster, "0/15 (0%)")?;
-    cluster.kubectl(&["label", "node", FIFTEEN_GIB, "ack.node.gpu.schedule-"]).map(drop)
+    end_sharing_by_memory(cluster, FIFTEEN_GIB)
 }
 
 /// A pod that asks for so many GiB of a card.

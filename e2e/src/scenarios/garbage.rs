@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use super::ack::{await_inspect, sharing};
-use super::{FIFTEEN_GIB, TWO_CARDS, await_units, await_units_of_memory, choose};
+use super::{FIFTEEN_GIB, TWO_CARDS, await_units, choose, end_sharing_by_memory, share_by_memory};
 use crate::cluster::{Cluster, Node};
 use crate::pods::{self, Pod};
 use crate::wait::eventually;
@@ -17,8 +17,7 @@ const ALLOCATION: &str = "mpshare.io/allocation";
 /// Claims in annotations, amounts, an inventory that somebody overwrites, a pod that was bound
 /// without being asked for.
 pub(super) fn in_every_place(cluster: &mut Cluster) -> Result<()> {
-    cluster.kubectl(&["label", "node", FIFTEEN_GIB, "ack.node.gpu.schedule=mps"])?;
-    await_units_of_memory(cluster, FIFTEEN_GIB, 15)?;
+    share_by_memory(cluster, FIFTEEN_GIB, 15)?;
     await_inspect(cluster, "0/15 (0%)")?;
 
     let garbage = json!({ALLOCATION: "{{{", "ALIYUN_COM_GPU_MEM_IDX": "99999999999999999999"});
@@ -52,7 +51,7 @@ pub(super) fn in_every_place(cluster: &mut Cluster) -> Result<()> {
     amounts(cluster)?;
     pods::delete_all(cluster)?;
     await_inspect(cluster, "0/15 (0%)")?;
-    cluster.kubectl(&["label", "node", FIFTEEN_GIB, "ack.node.gpu.schedule-"]).map(drop)
+    end_sharing_by_memory(cluster, FIFTEEN_GIB)
 }
 
 /// More than any card has waits with its number, none needs no card, a part of one is refused.

@@ -19,7 +19,7 @@ use mpshare_kubelet::pod_resources;
 use mpshare_sim_state::ProcessKind;
 use serde_json::{Value, json};
 
-use super::{EIGHT_CARDS, await_units_of_memory, our_pod};
+use super::{EIGHT_CARDS, await_units_of_memory, end_sharing_by_memory, our_pod, share_by_memory};
 use crate::cluster::Cluster;
 use crate::pods::{self, CUDA_IMAGE};
 use crate::wait::eventually;
@@ -41,8 +41,7 @@ const SEED: u64 = 20_261_130;
 const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(super) fn of_a_hundred(cluster: &mut Cluster) -> Result<()> {
-    cluster.kubectl(&["label", "node", EIGHT_CARDS, "ack.node.gpu.schedule=mps"])?;
-    await_units_of_memory(cluster, EIGHT_CARDS, UNITS)?;
+    share_by_memory(cluster, EIGHT_CARDS, UNITS)?;
     let mut random = fastrand::Rng::with_seed(SEED);
     let mut race = Race { names: Vec::new(), created: 0, looks: 0, most: 0 };
     race.create(cluster, &mut random, PODS)?;
@@ -59,7 +58,7 @@ pub(super) fn of_a_hundred(cluster: &mut Cluster) -> Result<()> {
         race.created, race.looks, race.most
     );
     pods::delete_all(cluster)?;
-    cluster.kubectl(&["label", "node", EIGHT_CARDS, "ack.node.gpu.schedule-"]).map(drop)
+    end_sharing_by_memory(cluster, EIGHT_CARDS)
 }
 
 struct Race {

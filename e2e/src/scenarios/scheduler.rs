@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 
-use super::{FIFTEEN_GIB, ODD_CARDS, ONE_CARD, RELEASE};
+use super::{FIFTEEN_GIB, ODD_CARDS, ONE_CARD, RELEASE, end_sharing_by_memory, share_by_memory};
 use crate::cluster::Cluster;
 use crate::pods::{self, Pod};
 use crate::wait::eventually;
@@ -15,7 +15,7 @@ const DEPLOYMENT: &str = "deployment/mpshare-scheduler";
 /// One of the two pods works. It is replaced, deleted, and loses its extender: the next pod is bound
 /// each time, with a place on a card. Nobody but its kube-scheduler reaches what can bind.
 pub(super) fn second(cluster: &mut Cluster) -> Result<()> {
-    cluster.kubectl(&["label", "node", FIFTEEN_GIB, "ack.node.gpu.schedule=mps"])?;
+    share_by_memory(cluster, FIFTEEN_GIB, 15)?;
     // The last word wins.
     cluster.shell(&format!("helm upgrade {RELEASE} --set scheduler.mode=second"))?;
     rolled_out(cluster)?;
@@ -47,7 +47,7 @@ pub(super) fn second(cluster: &mut Cluster) -> Result<()> {
     println!("    led by {leader}, deleted; then by {next}, its extender killed; now by {now}");
 
     pods::delete_all(cluster)?;
-    cluster.kubectl(&["label", "node", FIFTEEN_GIB, "ack.node.gpu.schedule-"])?;
+    end_sharing_by_memory(cluster, FIFTEEN_GIB)?;
     cluster.shell(&format!("helm upgrade {RELEASE}"))?;
     gone(cluster)
 }
