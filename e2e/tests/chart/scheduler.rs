@@ -26,8 +26,7 @@ fn args(rendering: &Rendering, container: &str) -> Vec<String> {
 fn is_what_the_extender_serves(config: &Value, port: u16) {
     let extender = &config["extenders"][0];
     assert_eq!(extender["urlPrefix"], format!("http://127.0.0.1:{port}{PREFIX}"));
-    let verbs = [("filterVerb", FILTER), ("prioritizeVerb", PRIORITIZE), ("bindVerb", BIND)];
-    for (key, verb) in verbs {
+    for (key, verb) in [("filterVerb", FILTER), ("bindVerb", BIND)] {
         assert_eq!(extender[key], verb, "{key}");
     }
     assert_eq!(extender["nodeCacheCapable"], true, "whole nodes would be sent");
@@ -47,7 +46,7 @@ fn the_second_scheduler_asks_for_what_the_extender_serves_where_it_listens() {
     let config = config(&rendering);
     is_what_the_extender_serves(&config, 4000);
     assert!(args(&rendering, EXTENDER).contains(&"--listen=127.0.0.1:4000".to_owned()));
-    assert_eq!(config["profiles"], json!([{"schedulerName": "mpshare-scheduler"}]));
+    assert_eq!(config["profiles"][0]["schedulerName"], "mpshare-scheduler");
     assert_eq!(config["percentageOfNodesToScore"], 100);
 
     let lease = &config["leaderElection"];
@@ -55,6 +54,40 @@ fn the_second_scheduler_asks_for_what_the_extender_serves_where_it_listens() {
     let role = rendering.find("Role", "mpshare-scheduler").unwrap();
     assert_eq!(role["metadata"]["namespace"], "gpu");
     assert_eq!(role["rules"][0]["resourceNames"], json!([lease["resourceName"]]));
+}
+
+/// Scores come from one of the two: the scheduler's own plugin looks at the resource, or the extender
+/// is asked.
+#[test]
+fn nodes_are_scored_by_the_scheduler_or_by_the_extender() {
+    let Some(chart) = chart() else { return };
+    let own = config(&with(&chart, &[]).unwrap());
+    assert_eq!(own["extenders"][0]["prioritizeVerb"], Value::Null);
+    let strategy = &own["profiles"][0]["pluginConfig"][0]["args"]["scoringStrategy"];
+    assert_eq!(strategy["type"], "MostAllocated");
+    let named = [MEMORY_RESOURCE, GPU_RESOURCE].map(|name| json!({"name": name, "weight": 1}));
+    assert_eq!(strategy["resources"], json!(named));
+
+    let asked = config(&with(&chart, &["scheduler.nodeScores=extender"]).unwrap());
+    assert_eq!(asked["profiles"], json!([{"schedulerName": "mpshare-scheduler"}]));
+    assert_eq!(asked["extenders"][0]["prioritizeVerb"], PRIORITIZE);
+    let said = refusal(&chart, &["scheduler.nodeScores=both"]);
+    assert!(said.contains("nodeScores"), "{said}");
+}
+
+/// What `bench extender --cluster` measures is what the chart installs, but for the names and for
+/// kube-scheduler's own limits.
+#[test]
+fn the_bench_measures_the_second_schedulers_configuration() {
+    let Some(chart) = chart() else { return };
+    let rendered = config(&with(&chart, &[]).unwrap());
+    let text = super::file("e2e/cluster/bench-second-scheduler.yaml");
+    let mut measured: Value = serde_saphyr::from_str(&text.replace("{kubeconfig}", "k")).unwrap();
+    assert_eq!(measured["profiles"][0]["schedulerName"], "default-scheduler");
+    measured["profiles"][0]["schedulerName"] = "mpshare-scheduler".into();
+    for key in ["profiles", "extenders", "percentageOfNodesToScore"] {
+        assert_eq!(measured[key], rendered[key], "{key}");
+    }
 }
 
 /// The file of docs/memory-mode.md for the cluster's own scheduler.
@@ -66,7 +99,7 @@ fn the_documented_configuration_asks_for_the_same() {
     let text = page.split_once(start).unwrap().1.split("```").next().unwrap();
     let documented: Value = serde_saphyr::from_str(&format!("{start}{text}")).unwrap();
     is_what_the_extender_serves(&documented, 39999);
-    let rendered = config(&with(&chart, &[]).unwrap());
+    let rendered = config(&with(&chart, &["scheduler.nodeScores=extender"]).unwrap());
     assert_eq!(documented["extenders"], rendered["extenders"]);
     assert_eq!(documented["percentageOfNodesToScore"], rendered["percentageOfNodesToScore"]);
     let alone = with(&chart, &["scheduler.mode=extender"]).unwrap();

@@ -60,13 +60,30 @@ leaderElection:
 percentageOfNodesToScore: 100
 profiles:
 - schedulerName: mpshare-scheduler
+  {{- if eq .Values.scheduler.nodeScores "scheduler" }}
+  plugins:
+    score:
+      enabled:
+      # At most 100 points each: from 12 on the fullest node outweighs all of kube-scheduler's other scores.
+      - {name: NodeResourcesFit, weight: 12}
+  pluginConfig:
+  - name: NodeResourcesFit
+    args:
+      scoringStrategy:
+        type: MostAllocated
+        resources:
+        - {name: aliyun.com/gpu-mem, weight: 1}
+        - {name: nvidia.com/gpu, weight: 1}
+  {{- end }}
 extenders:
 - urlPrefix: http://127.0.0.1:{{ .Values.scheduler.port }}/gpushare-scheduler
   filterVerb: filter
+  {{- if eq .Values.scheduler.nodeScores "extender" }}
   prioritizeVerb: prioritize
-  bindVerb: bind
   # From 13 on ten points of the extender outweigh kube-scheduler's own scores.
   weight: 13
+  {{- end }}
+  bindVerb: bind
   # The extender gives the API server less time than this, so that it knows how a bind ended.
   httpTimeout: 5s
   nodeCacheCapable: true
