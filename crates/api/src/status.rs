@@ -154,7 +154,7 @@ pub struct DaemonStatus {
     pub pipe_directory: String,
     /// PID of its server, while there is one.
     pub server: Option<i32>,
-    /// The limits as read back from the daemon; `None` until then.
+    /// The limits as read back from the daemon; `None` until then, and while it doesn't answer.
     pub limits: Option<LimitsStatus>,
     /// Its clients.
     pub clients: Vec<ClientStatus>,

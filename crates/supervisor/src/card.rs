@@ -218,6 +218,18 @@ impl Card {
         Ok(self.start_limits.trouble(&self.gpu.uuid).is_some() && count_clients(daemon)? == 0)
     }
 
+    /// The daemon that `error` says was silent, if it is a live one of ours whose server still
+    /// holds the card.
+    pub(crate) fn silent_daemon(&self, error: &CardError) -> Option<ProcessId> {
+        let CardError::Daemon(DaemonError { pipe, fault, .. }) = error else { return None };
+        let is_silent = matches!(**fault, DaemonFault::NoAnswer { .. });
+        if !is_silent || !self.servers.is_alive(&self.ports.host_proc) {
+            return None;
+        }
+        let process = self.daemon(&GpuPaths::at(pipe.parent()?)).ok()?.holder().ok()??;
+        self.known.contains(&process).then_some(process)
+    }
+
     /// What is wrong with the server.
     pub(crate) fn trouble(&self) -> Option<Reason> {
         let gpu = &self.gpu.uuid;

@@ -25,6 +25,7 @@ mod obstacles;
 mod options;
 pub mod preflight;
 mod servers;
+mod silence;
 mod sole;
 mod start_limits;
 mod steps;

@@ -49,6 +49,18 @@ impl ServerView {
         self.server.map(|server| server.pid)
     }
 
+    /// Whether the server that was last seen lives.
+    pub(crate) fn is_alive(&self, proc: &Proc) -> bool {
+        let is_same =
+            |server: ProcessId| proc.identify(server.pid).is_ok_and(|found| found == Some(server));
+        self.server.is_some_and(is_same)
+    }
+
+    /// Has the next look ask the daemon, whenever it was asked last.
+    pub(crate) const fn ask_next(&mut self) {
+        self.asked = None;
+    }
+
     /// Looks again if it is time to.
     pub(crate) fn refresh(
         &mut self,
@@ -70,9 +82,8 @@ impl ServerView {
             Load::Busy => BUSY_EVERY,
             Load::Idle => IDLE_EVERY,
         };
-        let is_alive = self.server.is_some_and(|server| is_alive(proc, server));
         let is_settled = matches!(self.status, None | Some(ServerStatus::Active));
-        !is_alive
+        !self.is_alive(proc)
             || !is_settled
             || self.asked.is_none_or(|asked| now.duration_since(asked) >= every)
     }
@@ -114,8 +125,4 @@ impl ServerView {
         let seconds = waited.as_secs();
         (waited >= START_DEADLINE).then_some(Reason::ServerStuck { gpu, server, seconds })
     }
-}
-
-fn is_alive(proc: &Proc, process: ProcessId) -> bool {
-    proc.identify(process.pid).is_ok_and(|found| found == Some(process))
 }

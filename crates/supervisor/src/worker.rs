@@ -19,6 +19,7 @@ use crate::death::DeathWatch;
 use crate::event::Event;
 use crate::options::Options;
 use crate::servers::Load;
+use crate::silence::Silence;
 use crate::steps::{Holder, Step, next_step};
 use crate::waiting;
 
@@ -106,6 +107,8 @@ pub(crate) struct Memory {
     server_wanted: Option<Instant>,
     withdrawal: Withdrawal,
     failures: u32,
+    /// A daemon that hasn't answered lately.
+    silence: Option<Silence>,
     reported: Option<GpuStatus>,
 }
 
@@ -155,7 +158,10 @@ impl Worker {
         let mut status = GpuStatus::starting(&self.card.gpu);
         plan.generation.as_str().clone_into(&mut status.generation);
         let wait = match self.steps(plan) {
-            Ok(progress) => self.progressed(&progress, plan, &mut status),
+            Ok(progress) => {
+                self.answered();
+                self.progressed(&progress, plan, &mut status)
+            }
             Err(error) => self.failed(&error, plan, &mut status),
         };
         if plan.replicas == 0 && plan.units.is_empty() && status.state == GpuState::Ready {
@@ -336,6 +342,10 @@ impl Worker {
     }
 
     fn failed(&mut self, error: &CardError, plan: &GpuPlan, status: &mut GpuStatus) -> Duration {
+        if let Some(borne) = self.silent(error) {
+            *status = borne;
+            return self.options.busy_interval;
+        }
         let gpu = self.card.gpu.uuid.clone();
         let reason = error.reason(&gpu);
         if self.state.failures == 0 {
@@ -356,6 +366,41 @@ impl Worker {
         }
         status.reason = Some(ReasonText::from(&reason));
         backoff.min(MAX_BACKOFF)
+    }
+
+    /// What to report of a card whose daemon was silent, while that is borne.
+    fn silent(&mut self, error: &CardError) -> Option<GpuStatus> {
+        let daemon = self.card.silent_daemon(error)?;
+        self.card.servers.ask_next();
+        let now = Instant::now();
+        let silence = Silence::of(daemon, self.state.silence, now);
+        self.state.silence = Some(silence);
+        let mut borne = silence.borne(self.state.reported.as_ref()?, now)?;
+        let gpu = &self.card.gpu.uuid;
+        if silence.is_new() {
+            warn!(
+                %gpu, pid = %daemon, %error,
+                "MPS daemon doesn't answer but lives, new containers wait for it"
+            );
+        }
+        // The driver tells of them, not the daemon.
+        if let (Some(daemon), Some(clients)) =
+            (&mut borne.daemon, clients::of_card(&self.card.ports, gpu))
+        {
+            daemon.clients = clients;
+        }
+        Some(borne)
+    }
+
+    /// Nothing that was asked stayed without an answer.
+    fn answered(&mut self) {
+        let Some(silence) = self.state.silence.take() else { return };
+        let Silence { daemon, .. } = silence;
+        // A dead one doesn't answer either.
+        if self.card.ports.host_proc.identify(daemon.pid).is_ok_and(|found| found == Some(daemon)) {
+            let silent = silence.lasts(Instant::now());
+            info!(gpu = %self.card.gpu.uuid, pid = %daemon, ?silent, "MPS daemon answers again");
+        }
     }
 
     fn report(&mut self, status: GpuStatus) {

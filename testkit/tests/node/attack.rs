@@ -18,6 +18,7 @@ mod damage;
 mod disk;
 mod kubelet;
 mod removed;
+mod silence;
 mod tenant;
 
 /// Sends a signal to one process that a test started, or that the node did.
