@@ -7,9 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
+use mpshare_core::admission::{FleetCard, FleetNode};
 use mpshare_core::ledger::{Card, NodeFacts};
 use mpshare_core::placement::Policy;
-use mpshare_core::{ComputeCapability, DriverVersion, GpuUuid, Memory, VersionProfile};
+use mpshare_core::{
+    ComputeCapability, DriverVersion, GpuUuid, Memory, ThreadPercent, VersionProfile,
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -151,6 +154,19 @@ pub fn node_facts(
     }
 }
 
+/// What a node's annotations and labels say to admission.
+pub fn fleet_node(
+    annotations: &BTreeMap<String, String>,
+    labels: &BTreeMap<String, String>,
+) -> FleetNode {
+    let gpus = annotations.get(NODE_GPUS).and_then(|text| text.parse::<NodeGpus>().ok());
+    let cards = gpus.unwrap_or_default();
+    FleetNode {
+        labels: labels.clone(),
+        cards: cards.0.iter().filter_map(NodeGpu::fleet_card).collect(),
+    }
+}
+
 impl NodeGpu {
     /// Whether shares can be placed on the card.
     pub fn is_ready(&self) -> bool {
@@ -171,6 +187,21 @@ impl NodeGpu {
             (None, Some(capability)) => VersionProfile::R535.client_cap(capability),
             (Some(_) | None, None) => USUAL_CLIENT_CAP,
         }
+    }
+
+    /// The card as admission knows it; one without units can't be asked for.
+    fn fleet_card(&self) -> Option<FleetCard> {
+        let card = self.card().filter(|card| card.units > 0)?;
+        let parts = u32::try_from(card.units).unwrap_or(u32::MAX);
+        let is_memory = card.resource.as_str() == MEMORY_RESOURCE;
+        Some(FleetCard {
+            // Units of memory have all threads, as `core::plan` cuts them.
+            percent: ThreadPercent::FULL.split(if is_memory { 1 } else { parts }),
+            resource: card.resource,
+            unit: card.unit,
+            units: card.units,
+            driver: self.driver.as_deref().and_then(|text| text.parse().ok()),
+        })
     }
 
     /// The card as the ledger counts it; never more units than its memory has.

@@ -12,7 +12,7 @@ use crate::names::{ALLOCATION, GPU_COUNT, GPU_RESOURCE, MEMORY_RESOURCE};
 use crate::pod_allocation::claim;
 
 /// The resources that are ours to place.
-const OURS: [&str; 2] = [MEMORY_RESOURCE, GPU_RESOURCE];
+pub(crate) const OURS: [&str; 2] = [MEMORY_RESOURCE, GPU_RESOURCE];
 
 /// A pod.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -155,12 +155,24 @@ fn demand(spec: &PodSpec, labels: &BTreeMap<String, String>) -> Demand {
 }
 
 impl Resources {
-    fn amount(&self, resource: &str) -> Option<u64> {
-        let amount = self.limits.get(resource).or_else(|| self.requests.get(resource))?;
-        Some(match amount {
+    /// The units of a resource.
+    pub(crate) fn amount(&self, resource: &str) -> Option<u64> {
+        Some(match self.of(resource)? {
             serde_json::Value::String(text) => units(text),
             other => other.as_u64().unwrap_or(u64::MAX),
         })
+    }
+
+    /// The same as it is written.
+    pub(crate) fn text(&self, resource: &str) -> Option<String> {
+        Some(match self.of(resource)? {
+            serde_json::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        })
+    }
+
+    fn of(&self, resource: &str) -> Option<&serde_json::Value> {
+        self.limits.get(resource).or_else(|| self.requests.get(resource))
     }
 }
 

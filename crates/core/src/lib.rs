@@ -16,8 +16,10 @@
 //! | [`preference`] | which ids to hand out first |
 //! | [`ledger`] | who has how much of which card in the cluster |
 //! | [`placement`] | which card of a node a container goes to |
+//! | [`admission`] | what a pod's spec may ask, and what of it is written anew |
 //! | [`reason`] | every refusal, one sentence each |
 
+pub mod admission;
 pub mod config;
 pub mod device_id;
 pub mod gpu;

@@ -6,7 +6,7 @@
 
 use thiserror::Error;
 
-use crate::{ComputeCapability, DriverVersion, GpuUuid, Memory, ResourceName};
+use crate::{ComputeCapability, DriverVersion, GpuUuid, Memory, ResourceName, ThreadPercent};
 
 /// Why something isn't, or isn't yet, as asked.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -113,6 +113,94 @@ pub enum Reason {
     TwoResources { first: ResourceName, second: ResourceName },
     #[error("the request names no device")]
     EmptyRequest,
+
+    // What a pod's spec shows before it runs.
+    #[error(
+        "container `{container}` asks for 0 `{resource}`; hint: ask for 1 or more, or leave the line out"
+    )]
+    ZeroUnits { container: String, resource: ResourceName },
+    #[error(
+        "container `{container}` asks for `{text}` of `{resource}`, which is {units} units; hint: write the number of units without a suffix, such as `7`"
+    )]
+    UnitsNotPlain { container: String, resource: ResourceName, text: String, units: u64 },
+    #[error(
+        "container `{container}` asks for {units} units of `{resource}`, and no GPU that its pod may come to has more than {most}; hint: ask for {most} or less"
+    )]
+    AboveEveryGpu { container: String, resource: ResourceName, units: u64, most: u64 },
+    #[error(
+        "container `{container}` asks for `{first}` and for `{second}`, but a process can use the MPS daemon of one GPU only; hint: ask for one of them"
+    )]
+    TwoResourcesInContainer { container: String, first: ResourceName, second: ResourceName },
+    #[error(
+        "container `{container}` sets `NVIDIA_VISIBLE_DEVICES` (`{value}`), by which it would see GPUs that it wasn't given; hint: remove it, and ask for `aliyun.com/gpu-mem` or `nvidia.com/gpu`"
+    )]
+    DevicesNamed { container: String, value: String },
+    #[error(
+        "container `{container}` sets `CUDA_VISIBLE_DEVICES` (`{value}`), but the one GPU of its share is its device 0; hint: remove it"
+    )]
+    CudaDevicesNamed { container: String, value: String },
+    #[error(
+        "container `{container}` sets `{variable}`, which is mpshare's to say; hint: remove it"
+    )]
+    MpsVariable { container: String, variable: String },
+    #[error(
+        "container `{container}` takes `{variable}` from a place that can't be seen here; hint: write its value into the spec"
+    )]
+    HiddenVariable { container: String, variable: String },
+    #[error(
+        "container `{container}` sets a memory limit that can't be read (`{text}`), so that its share is its limit; hint: write it as `0=4G`, or in bytes"
+    )]
+    MemoryLimitUnreadable { container: String, text: String },
+    #[error(
+        "container `{container}` sets its memory limit as `{text}`, which the driver doesn't take for what it means; hint: write `{form}`"
+    )]
+    MemoryLimitForm { container: String, text: String, form: String },
+    #[error(
+        "container `{container}` sets a memory limit of {asked}, but on the smallest GPU that its pod may come to its share is {share}, which is the limit; hint: ask for more units, or choose nodes by their labels"
+    )]
+    MemoryLimitAboveShare { container: String, asked: Memory, share: Memory },
+    #[error(
+        "container `{container}` has variables from a ConfigMap or a Secret, which could take the place of its memory limit, so that the share of the smallest GPU that its pod may come to, {share}, is written into the spec; hint: choose nodes by their labels"
+    )]
+    SmallestShareWritten { container: String, share: Memory },
+    #[error(
+        "container `{container}` sets a thread percentage that can't be read (`{text}`); hint: write a number above 0 and at most 100"
+    )]
+    PercentUnreadable { container: String, text: String },
+    #[error(
+        "container `{container}` sets a thread percentage of {asked}, but on the smallest GPU that its pod may come to its share is {share}, which is the limit; hint: ask for more units"
+    )]
+    PercentAboveShare { container: String, asked: ThreadPercent, share: ThreadPercent },
+    #[error(
+        "container `{container}` is privileged and reaches every GPU of its node, past all shares; hint: leave `privileged` out, the device plugin gives it what it needs"
+    )]
+    PrivilegedContainer { container: String },
+    #[error(
+        "container `{container}` mounts a volume at `{path}`, over what connects it with the MPS daemon of its GPU; hint: mount it elsewhere; a `/dev/shm` of its own is there already"
+    )]
+    MountOverShare { container: String, path: String },
+    #[error(
+        "volume `{volume}` is `{path}` of the node, by which its pod could reach GPUs past all shares; hint: remove it, and ask for `aliyun.com/gpu-mem` or `nvidia.com/gpu`"
+    )]
+    HostPathOfGpus { volume: String, path: String },
+    #[error(
+        "the pod has users of its own (`hostUsers: false`), and the MPS of driver {driver} serves one user of the node at a time; hint: leave `hostUsers` out, or use nodes with a driver of 555 or newer"
+    )]
+    OwnUsers { driver: DriverVersion },
+    #[error(
+        "containers `{first}` and `{second}` run as users {first_user} and {second_user}, and the MPS of driver {driver} serves one user at a time, so that one of them may wait for ever; hint: give them one `runAsUser`, or use nodes with a driver of 555 or newer"
+    )]
+    UsersDiffer {
+        first: String,
+        first_user: i64,
+        second: String,
+        second_user: i64,
+        driver: DriverVersion,
+    },
+    #[error(
+        "annotation `{annotation}` says which GPU a pod has, and is written by mpshare alone; hint: leave it as it is"
+    )]
+    AnnotationReserved { annotation: String },
     #[error(
         "the allocation couldn't be recorded, so nothing was granted: {problem}; hint: check the disk of the MPS root directory"
     )]
@@ -276,6 +364,26 @@ codes! {
     SeveralGpusAsked
     TwoResources
     EmptyRequest
+    ZeroUnits
+    UnitsNotPlain
+    AboveEveryGpu
+    TwoResourcesInContainer
+    DevicesNamed
+    CudaDevicesNamed
+    MpsVariable
+    HiddenVariable
+    MemoryLimitUnreadable
+    MemoryLimitForm
+    MemoryLimitAboveShare
+    SmallestShareWritten
+    PercentUnreadable
+    PercentAboveShare
+    PrivilegedContainer
+    MountOverShare
+    HostPathOfGpus
+    OwnUsers
+    UsersDiffer
+    AnnotationReserved
     NotRecorded
     GpuNotReady
     LimitsNotVerified
