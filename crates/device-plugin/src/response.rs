@@ -16,6 +16,9 @@ use mpshare_kubelet::device_plugin::{CdiDevice, ContainerAllocateResponse, Devic
 /// Where NVIDIA's container runtime looks for cards that are named by mounts.
 const VOLUME_MOUNTS: &str = "/var/run/nvidia-container-devices";
 
+/// What NVIDIA's container runtime takes for no card at all.
+const NO_CARDS: &str = "void";
+
 /// Nodes beside the cards' own; those of them that exist are passed.
 pub(crate) const CONTROL_NODES: [&str; 4] =
     ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"];
@@ -65,6 +68,8 @@ pub(crate) fn response(
     for strategy in &surroundings.plugin.device_list {
         name_cards(&mut answer, *strategy, &cards, surroundings);
     }
+    // Named by CDI alone. Many images say `all`, which NVIDIA's runtime would obey beside it.
+    answer.envs.entry(ENV_NVIDIA_DEVICES.to_owned()).or_insert_with(|| NO_CARDS.to_owned());
     if surroundings.plugin.pass_device_specs {
         answer.devices = device_nodes(&cards, surroundings);
     }

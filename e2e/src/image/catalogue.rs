@@ -42,13 +42,13 @@ pub fn pause() -> Image {
         .link("/usr/bin/sleep", "busybox")
 }
 
-/// The image [`MPSHARE`] with the programs `mpshare` and `mpshare-scheduler-extender` from `binaries`
-/// (a directory that cargo has built into), of which copies without debug information are made in the
+/// The image [`MPSHARE`] with our programs from `binaries` (a directory
+/// that cargo has built into), of which copies without debug information are made in the
 /// directory `scratch`. `name` is there for a second version under another name.
 pub fn mpshare(name: &str, binaries: &Path, scratch: &Path) -> Result<Image> {
     let mut image = Image::new(name).entrypoint(&["/usr/bin/mpshare"]);
     let mut needed = BTreeSet::new();
-    for name in ["mpshare", "mpshare-scheduler-extender"] {
+    for name in ["mpshare", "mpshare-scheduler-extender", "mpshare-webhook"] {
         let program = stripped(&binaries.join(name), scratch)?;
         needed.extend(libraries(&program)?);
         image = image.file(format!("/usr/bin/{name}"), program, 0o755);

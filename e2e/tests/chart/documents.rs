@@ -184,6 +184,8 @@ fn the_dockerfile_builds_with_the_repositorys_toolchain_from_paths_that_exist() 
     }
     let chart = file("deploy/helm/mpshare/templates/scheduler.yaml");
     assert!(chart.contains("command: [/usr/bin/mpshare-scheduler-extender]"));
-    let copies = "COPY --from=build /mpshare /mpshare-scheduler-extender /usr/bin/";
+    let chart = file("deploy/helm/mpshare/templates/webhook.yaml");
+    assert!(chart.contains("command: [/usr/bin/mpshare-webhook]"));
+    let copies = "COPY --from=build /mpshare /mpshare-scheduler-extender /mpshare-webhook /usr/bin/";
     assert!(dockerfile.lines().any(|line| line == copies), "no `{copies}`");
 }

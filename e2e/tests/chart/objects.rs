@@ -207,11 +207,16 @@ fn rights_are_named_one_by_one() {
         granted,
         [
             "create events ",
+            "create events ",
             "create pods/binding ",
+            "create secrets ",
             "get,list,watch configmaps nvidia-device-plugin-configs",
             "get,list,watch nodes ",
             "get,list,watch pods ",
+            "get,patch mutatingwebhookconfigurations,validatingwebhookconfigurations mpshare",
             "get,update leases mpshare-scheduler",
+            "get,update secrets mpshare-webhook-certificates",
+            "list,watch nodes ",
             "list,watch nodes ",
             "list,watch pods ",
             "patch nodes/status ",
@@ -291,16 +296,19 @@ fn an_uninstall_has_as_few_privileges_as_what_was_installed() {
 }
 
 #[test]
-fn only_config_manager_and_the_scheduler_have_a_token() {
+fn only_config_manager_the_scheduler_and_the_webhook_have_a_token() {
     let Some(chart) = chart() else { return };
     for (values, rendering) in renderings(&chart) {
         for set in sets_of_nodes(rendering) {
             assert_eq!(pod(set)["automountServiceAccountToken"], false, "{values:?}");
         }
-        let mut by_the_pod = workloads(rendering)
+        let by_the_pod = workloads(rendering)
             .filter(|set| pod(set)["automountServiceAccountToken"] != false)
             .map(|set| text(&set["metadata"]["name"]));
-        assert!(by_the_pod.all(|name| name.starts_with("mpshare-scheduler")), "{values:?}");
+        for name in by_the_pod {
+            let is_known = name.starts_with("mpshare-scheduler") || name == "mpshare-webhook";
+            assert!(is_known, "{values:?}: {name}");
+        }
         let has_token =
             |container: &&Value| container["volumeMounts"].to_string().contains("serviceaccount");
         let names: Vec<&str> =
@@ -388,7 +396,8 @@ fn each_label_of_a_gpu_node_is_enough() {
 fn every_argument_is_one_that_the_program_takes() {
     let Some(chart) = chart() else { return };
     let built = |program: &str| built_program(program.rsplit('/').next()?);
-    let (Some(image), Some(_)) = (built("mpshare"), built("mpshare-scheduler-extender")) else {
+    let others = ["mpshare-scheduler-extender", "mpshare-webhook"].map(built);
+    let (Some(image), [Some(_), Some(_)]) = (built("mpshare"), others) else {
         println!("skipped: our programs aren't built beside this test");
         return;
     };

@@ -120,7 +120,10 @@ fn only_the_loopback_can_bind() {
     let second = with(&chart, &[]).unwrap();
     let pod = &second.find("Deployment", "mpshare-scheduler").unwrap()["spec"]["template"]["spec"];
     assert_eq!(pod["hostNetwork"], Value::Null, "the loopback would be everybody's on the node");
-    assert_eq!(second.of_kind("Service").count(), 0);
+    for service in second.of_kind("Service") {
+        let component = &service["spec"]["selector"]["app.kubernetes.io/component"];
+        assert_eq!(component, "webhook", "a Service would let others bind pods");
+    }
 }
 
 #[test]
@@ -187,7 +190,7 @@ fn the_extender_alone_is_beside_each_scheduler_of_the_control_plane_with_its_own
         let asked = &rendering.container(EXTENDER).unwrap()[probe]["httpGet"];
         assert_eq!(asked["host"], "127.0.0.1", "the node's other addresses don't answer");
     }
-    assert_eq!(rendering.of_kind("Deployment").count(), 0);
+    assert!(rendering.find("Deployment", "mpshare-scheduler").is_none());
 }
 
 #[test]
@@ -195,7 +198,11 @@ fn where_nothing_is_shared_or_nobody_wants_it_there_is_no_scheduler() {
     let Some(chart) = chart() else { return };
     for values in [&["scheduler.mode=none"][..], &["mps.enabled=false"]] {
         let rendering = with(&chart, values).unwrap();
-        assert!(!rendering.text.contains("mpshare-scheduler"), "{values:?}");
+        let is_ours = |object: &Value| object["metadata"]["name"].to_string().contains("scheduler");
+        let kinds = ["Deployment", "DaemonSet", "ConfigMap", "ServiceAccount", "ClusterRole"];
+        let left = kinds.into_iter().flat_map(|kind| rendering.of_kind(kind)).find(|it| is_ours(it));
+        assert_eq!(left, None, "{values:?}");
+        assert!(!rendering.text.contains("--scheduler-name"), "{values:?}");
     }
 }
 

@@ -126,7 +126,7 @@ fn cdi_names_come_in_their_field_or_in_annotations() {
     let (key, value) = answer.annotations.first_key_value().unwrap();
     assert_eq!(key, "cdi.k8s.io/mpshare_GPU-00000000_2");
     assert_eq!(*value, names.join(","));
-    assert!(!answer.envs.contains_key("NVIDIA_VISIBLE_DEVICES"));
+    assert_eq!(answer.envs["NVIDIA_VISIBLE_DEVICES"], "void");
 }
 
 #[test]

@@ -56,6 +56,21 @@ mps-1x
 {{- end -}}
 {{- end }}
 
+{{/*
+What `NVIDIA_VISIBLE_DEVICES` says in containers whose cards are named in another way: with it in the spec
+no ConfigMap or Secret of `envFrom` can name others.
+*/}}
+{{- define "mpshare.visibleDevices" -}}
+{{- $strategy := .Values.deviceListStrategy | default "" | toString -}}
+{{- if .Values.webhook.visibleDevices -}}
+{{ .Values.webhook.visibleDevices }}
+{{- else if eq $strategy "volume-mounts" -}}
+/var/run/nvidia-container-devices
+{{- else if hasPrefix "cdi-" $strategy -}}
+void
+{{- end -}}
+{{- end }}
+
 {{/* The `flags` that values give to every config, as YAML; `{}` when they give none. */}}
 {{- define "mpshare.flags" -}}
 {{- $plugin := dict -}}
