@@ -14,7 +14,7 @@ const MAX_LINES: usize = 500;
 
 /// What each product package may use of the workspace. Arrows point down only; what isn't listed
 /// is an error, so that a new package has to take its place here.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("mpshare-core", &[]),
     ("mpshare-api", &["mpshare-core"]),
     ("jsonpath-rust", &[]),
@@ -37,6 +37,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ),
     ("mpshare-uninstall", &["mpshare-api", "mpshare-telemetry"]),
     ("mpshare-scheduler", &["mpshare-core", "mpshare-api", "mpshare-telemetry"]),
+    ("mpshare-webhook", &["mpshare-core", "mpshare-api", "mpshare-telemetry"]),
     (
         "mpshare",
         &[
@@ -50,6 +51,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "mpshare-config-manager",
             "mpshare-uninstall",
             "mpshare-scheduler",
+            "mpshare-webhook",
             "mpshare-kubeconfig",
         ],
     ),

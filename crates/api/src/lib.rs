@@ -5,6 +5,7 @@
 //! fields are ignored, and a damaged file is an error value that the reader treats as an absent
 //! one. The types here are wire forms; [`mpshare_core`] owns the rules.
 
+pub mod admission_review;
 pub mod admitted_pod;
 pub mod allocations;
 pub mod bound_pods;

@@ -1,11 +1,11 @@
 //! `/metrics`, in Prometheus' text form.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use mpshare_core::ledger::Ledger;
+use mpshare_telemetry::Page;
 
 /// Upper bounds of the duration's buckets, in microseconds.
 const BUCKETS: [u64; 10] =
@@ -56,7 +56,7 @@ impl Metrics {
         requests(&mut page, &calls);
         durations(&mut page, &calls);
         cards(&mut page, ledger);
-        page.0
+        page.into_text()
     }
 }
 
@@ -131,34 +131,6 @@ fn cards(page: &mut Page, ledger: &Ledger) {
     page.kind("mpshare_ledger_binds_in_flight", "gauge", "Binds that the watch hasn't shown yet.");
     let count = ledger.reservations().to_string();
     page.line("mpshare_ledger_binds_in_flight", &[], &count);
-}
-
-/// Text in the making.
-#[derive(Default)]
-struct Page(String);
-
-impl Page {
-    fn kind(&mut self, name: &str, kind: &str, help: &str) {
-        self.put(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
-    }
-
-    fn line(&mut self, name: &str, labels: &[(&str, &str)], value: &str) {
-        self.put(format_args!("{name}"));
-        for (position, (label, text)) in labels.iter().enumerate() {
-            let before = if position == 0 { '{' } else { ',' };
-            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            self.put(format_args!("{before}{label}=\"{text}\""));
-        }
-        let close = if labels.is_empty() { "" } else { "}" };
-        self.put(format_args!("{close} {value}\n"));
-    }
-
-    fn put(&mut self, text: std::fmt::Arguments<'_>) {
-        // Writing to a string can't fail.
-        if self.0.write_fmt(text).is_err() {
-            self.0.clear();
-        }
-    }
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ rbac.authorization.k8s.io/v1  clusterrolebindings     ClusterRoleBinding    -   
 rbac.authorization.k8s.io/v1  roles                   Role                  -
 rbac.authorization.k8s.io/v1  rolebindings            RoleBinding           -
 scheduling.k8s.io/v1          priorityclasses         PriorityClass         pc     cluster
+admissionregistration.k8s.io/v1 mutatingwebhookconfigurations MutatingWebhookConfiguration - cluster generation
+admissionregistration.k8s.io/v1 validatingwebhookconfigurations ValidatingWebhookConfiguration - cluster generation
 node.k8s.io/v1                runtimeclasses          RuntimeClass          -      cluster
 ";
 

@@ -1,0 +1,179 @@
+//! `mpshare-webhook`: answers the API server's questions about pods before they are stored.
+//!
+//! A program of its own in the same image: the roles of a node run on every node and are kept small,
+//! and what a role never runs would still be mapped in each of them. This one brings a TLS server
+//! and what makes certificates.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use mpshare_core::admission::Policy;
+use mpshare_webhook::{CertificateSource, Listeners, Lives, Options, SelfMade};
+use tokio::net::TcpListener;
+
+#[path = "../cluster.rs"]
+mod cluster;
+#[path = "../options.rs"]
+mod options;
+
+use cluster::ClusterOptions;
+use options::{LogOptions, run_until_signal};
+
+/// Answer admission reviews of pods: make them mean what they say, and refuse what can't work.
+#[derive(Debug, Parser)]
+#[command(name = "mpshare-webhook", version, about)]
+struct Args {
+    #[command(flatten)]
+    logs: LogOptions,
+    #[command(flatten)]
+    cluster: ClusterOptions,
+    /// Where it answers API servers, with TLS. `[::]` is every address, also on machines with IPv4
+    /// only.
+    #[arg(long, env = "LISTEN", default_value = "[::]:8443")]
+    listen: SocketAddr,
+    /// Where it answers /healthz, /readyz, /metrics and /version.
+    #[arg(long, env = "STATUS_LISTEN", default_value = "[::]:8080")]
+    status_listen: SocketAddr,
+    /// Seconds that it goes on answering after a signal, while it isn't ready any more.
+    #[arg(long, env = "DRAIN_SECONDS", default_value_t = 5)]
+    drain_seconds: u64,
+    /// A user that may set our annotations, such as
+    /// `system:serviceaccount:kube-system:mpshare-scheduler`; may be given several times.
+    #[arg(long = "own-account", env = "OWN_ACCOUNTS", value_delimiter = ',')]
+    own_accounts: Vec<String>,
+    #[command(flatten)]
+    policy: PolicyOptions,
+    #[command(flatten)]
+    certificates: CertificateOptions,
+}
+
+/// What the cluster's owner wants of pods.
+#[derive(Debug, clap::Args)]
+struct PolicyOptions {
+    /// The scheduler that pods with memory units get; none where the default one asks our extender.
+    #[arg(long, env = "SCHEDULER_NAME")]
+    scheduler_name: Option<String>,
+    /// Lower a container's thread percentage to that of its share.
+    #[arg(long, env = "CAP_PERCENT")]
+    cap_percent: bool,
+    /// Refuse privileged containers, which can step around every limit.
+    #[arg(long, env = "REFUSE_PRIVILEGED")]
+    refuse_privileged: bool,
+    /// Where the driver is on nodes; pods that mount it are refused.
+    #[arg(long, env = "DRIVER_ROOT")]
+    driver_root: Option<String>,
+    /// Give containers that ask for no GPU a `NVIDIA_VISIBLE_DEVICES` that shows none.
+    #[arg(long, env = "NEUTRAL_DEVICES")]
+    neutral_devices: bool,
+}
+
+/// Where the certificate comes from.
+#[derive(Debug, clap::Args)]
+struct CertificateOptions {
+    /// A directory with `tls.crt` and `tls.key`, as cert-manager makes them; without it the webhook
+    /// makes its own.
+    #[arg(long, env = "CERTIFICATE_DIR")]
+    certificate_dir: Option<PathBuf>,
+    /// The Secret of its own CA and certificate.
+    #[arg(long, env = "CERTIFICATE_SECRET", default_value = "mpshare-webhook-certificates")]
+    certificate_secret: String,
+    /// The namespace of the Secret and of the Service.
+    #[arg(long, env = "NAMESPACE", default_value = "kube-system")]
+    namespace: String,
+    /// The Service by which API servers call.
+    #[arg(long, env = "SERVICE", default_value = "mpshare-webhook")]
+    service: String,
+    /// The name of both the mutating and the validating webhook configuration.
+    #[arg(long, env = "WEBHOOK_CONFIGURATION", default_value = "mpshare")]
+    webhook_configuration: String,
+    /// Seconds that a CA is valid; it is replaced after two thirds of them.
+    #[arg(long, env = "CA_SECONDS", default_value_t = Lives::default().authority.as_secs())]
+    ca_seconds: u64,
+    /// Seconds that a certificate is valid; it is replaced after two thirds of them.
+    #[arg(long, env = "CERTIFICATE_SECONDS", default_value_t = Lives::default().serving.as_secs())]
+    certificate_seconds: u64,
+    /// Seconds that API servers may take to see a changed CA bundle.
+    #[arg(long, env = "SETTLE_SECONDS", default_value_t = 60)]
+    settle_seconds: u64,
+    /// Seconds between two looks at the Secret and the configurations, or at the directory.
+    #[arg(long, env = "LOOK_SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    look_seconds: u64,
+}
+
+/// Exit codes: 0 done, 1 failed, 2 wrong usage.
+fn main() -> ExitCode {
+    let args = Args::parse();
+    args.logs.init();
+    match run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Answers until SIGTERM or SIGINT.
+fn run(args: Args) -> Result<()> {
+    run_until_signal(|shutdown| async move {
+        let client = args.cluster.client().await?;
+        let listeners = Listeners {
+            reviews: listen_on(args.listen).await?,
+            status: listen_on(args.status_listen).await?,
+        };
+        let options = Options {
+            policy: args.policy.policy(),
+            own_accounts: args.own_accounts.into_iter().collect(),
+            certificates: args.certificates.source(),
+            drain: Duration::from_secs(args.drain_seconds),
+        };
+        mpshare_webhook::run(client, listeners, options, shutdown)
+            .await
+            .context("the webhook can't work")
+    })
+}
+
+impl PolicyOptions {
+    fn policy(self) -> Policy {
+        let Self { scheduler_name, cap_percent, refuse_privileged, driver_root, neutral_devices } =
+            self;
+        Policy { scheduler_name, cap_percent, refuse_privileged, driver_root, neutral_devices }
+    }
+}
+
+impl CertificateOptions {
+    fn source(self) -> CertificateSource {
+        let look_every = Duration::from_secs(self.look_seconds);
+        if let Some(directory) = self.certificate_dir {
+            return CertificateSource::Mounted { directory, look_every };
+        }
+        CertificateSource::SelfMade(SelfMade {
+            namespace: self.namespace,
+            secret: self.certificate_secret,
+            service: self.service,
+            configuration: self.webhook_configuration,
+            lives: Lives {
+                authority: Duration::from_secs(self.ca_seconds),
+                serving: Duration::from_secs(self.certificate_seconds),
+            },
+            settle: Duration::from_secs(self.settle_seconds),
+            look_every,
+        })
+    }
+}
+
+/// On every address of the machine where that is what was asked for: a kernel without IPv6 doesn't
+/// know `[::]`.
+async fn listen_on(address: SocketAddr) -> Result<TcpListener> {
+    let mut listener = TcpListener::bind(address).await;
+    if listener.is_err() && address.ip() == Ipv6Addr::UNSPECIFIED {
+        listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
+    }
+    let listener = listener.with_context(|| format!("can't listen on `{address}`"))?;
+    tracing::info!(address = %listener.local_addr().unwrap_or(address), "listening");
+    Ok(listener)
+}

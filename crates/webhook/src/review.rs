@@ -1,0 +1,172 @@
+//! One question and its answer. What isn't known to be about a pod of ours is let pass.
+
+use std::collections::BTreeMap;
+
+use mpshare_api::admission_review::{Request, Response};
+use mpshare_api::admitted_pod::AdmittedPod;
+use mpshare_core::Reason;
+use mpshare_core::admission::{Edit, List, change, guard, judge};
+use serde::Deserialize as _;
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::metrics::Outcome;
+use crate::mode::Mode;
+use crate::patch::{list_name, operations};
+use crate::warnings::warnings;
+use crate::webhook::Webhook;
+
+/// Why a question has no answer.
+#[derive(Debug, Error)]
+pub(crate) enum Unanswerable {
+    /// The API server sends an object with each write that is answered here.
+    #[error("the AdmissionReview's request has no `{0}`")]
+    NoObject(&'static str),
+    /// A field of the wrong type.
+    #[error("`{field}` of the AdmissionReview's request can't be read: {problem}")]
+    Object { field: &'static str, problem: serde_json::Error },
+}
+
+/// An answer, and what is to be counted.
+pub(crate) struct Reviewed {
+    pub(crate) response: Response,
+    pub(crate) outcome: Outcome,
+    pub(crate) findings: Vec<Reason>,
+}
+
+/// The writes that are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Write {
+    Creation,
+    EphemeralContainers,
+    /// Of the pod or its status; annotations can change with both.
+    Change,
+    /// Its annotations become the pod's.
+    Binding,
+    Other,
+}
+
+/// Changes a pod so that it means what its author says; never refuses it.
+pub(crate) fn mutate(
+    webhook: &Webhook,
+    mode: Mode,
+    request: &Request,
+) -> Result<Reviewed, Unanswerable> {
+    let write = write(request);
+    if !matches!(write, Write::Creation | Write::EphemeralContainers) {
+        return Ok(allowed(request));
+    }
+    let subject = pod(request, Side::New)?.subject(&request.namespace);
+    let mut changes = change(&subject, &webhook.fleet(), &webhook.policy);
+    if write == Write::EphemeralContainers {
+        changes.edits.retain(|edit| is_of_new_container(request, edit));
+    }
+    let operations = operations(&request.object, &changes.edits);
+    let outcome = if operations.is_empty() { Outcome::Allowed } else { Outcome::Patched };
+    let shown = if mode == Mode::Audit { Vec::new() } else { warnings(&changes.notes) };
+    let response = Response::allow(&request.uid).patched(&operations).warning(shown);
+    Ok(Reviewed { response, outcome, findings: changes.notes })
+}
+
+/// Says what is wrong with a write, in the way of the mode.
+pub(crate) fn validate(
+    webhook: &Webhook,
+    mode: Mode,
+    request: &Request,
+) -> Result<Reviewed, Unanswerable> {
+    let mut findings = match write(request) {
+        Write::Creation | Write::EphemeralContainers => judged(webhook, request)?,
+        Write::Change | Write::Binding => Vec::new(),
+        Write::Other => return Ok(allowed(request)),
+    };
+    if !webhook.own_accounts.contains(&request.user_info.username) {
+        findings.extend(guarded(request)?);
+    }
+    if findings.is_empty() {
+        return Ok(allowed(request));
+    }
+    let (response, outcome) = match mode {
+        Mode::Enforce => {
+            let sentences: Vec<String> = findings.iter().map(Reason::to_string).collect();
+            (Response::deny(&request.uid, sentences.join("; ")), Outcome::Denied)
+        }
+        Mode::Warn => {
+            let response = Response::allow(&request.uid).warning(warnings(&findings));
+            (response, Outcome::Warned)
+        }
+        Mode::Audit => (Response::allow(&request.uid), Outcome::Audited),
+    };
+    Ok(Reviewed { response, outcome, findings })
+}
+
+fn write(request: &Request) -> Write {
+    if !request.resource.group.is_empty() {
+        return Write::Other;
+    }
+    let resource = request.resource.resource.as_str();
+    match (resource, request.sub_resource.as_str(), request.operation.as_str()) {
+        ("pods", "", "CREATE") => Write::Creation,
+        ("pods", "ephemeralcontainers", "UPDATE") => Write::EphemeralContainers,
+        ("pods", "" | "status", "UPDATE") => Write::Change,
+        ("pods", "binding", "CREATE") | ("bindings", "", "CREATE") => Write::Binding,
+        _ => Write::Other,
+    }
+}
+
+fn allowed(request: &Request) -> Reviewed {
+    let response = Response::allow(&request.uid);
+    Reviewed { response, outcome: Outcome::Allowed, findings: Vec::new() }
+}
+
+/// What is wrong with the pod. What was wrong with it before isn't held against a container that
+/// is added for debugging: the pod runs already.
+fn judged(webhook: &Webhook, request: &Request) -> Result<Vec<Reason>, Unanswerable> {
+    let judge = |pod: AdmittedPod| {
+        judge(&pod.subject(&request.namespace), &webhook.fleet(), &webhook.policy)
+    };
+    let mut findings = judge(pod(request, Side::New)?);
+    if !request.old_object.is_null() {
+        let before = judge(pod(request, Side::Old)?);
+        findings.retain(|finding| !before.contains(finding));
+    }
+    Ok(findings)
+}
+
+/// What is wrong with who writes our annotations.
+fn guarded(request: &Request) -> Result<Option<Reason>, Unanswerable> {
+    let after = pod(request, Side::New)?;
+    if request.old_object.is_null() {
+        return Ok(guard(&BTreeMap::new(), after.annotations()));
+    }
+    Ok(guard(pod(request, Side::Old)?.annotations(), after.annotations()))
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    Old,
+    New,
+}
+
+/// The pod; of a Binding the metadata, which is all that is asked of it.
+fn pod(request: &Request, side: Side) -> Result<AdmittedPod, Unanswerable> {
+    let (field, object) = match side {
+        Side::Old => ("oldObject", &request.old_object),
+        Side::New => ("object", &request.object),
+    };
+    if object.is_null() {
+        return Err(Unanswerable::NoObject(field));
+    }
+    AdmittedPod::deserialize(object).map_err(|problem| Unanswerable::Object { field, problem })
+}
+
+/// Nothing of a pod that exists can change but for the containers that are added to it.
+fn is_of_new_container(request: &Request, edit: &Edit) -> bool {
+    let (Edit::SetEnv { at, .. } | Edit::AddEnv { at, .. }) = edit else { return false };
+    if at.list != List::Ephemeral {
+        return false;
+    }
+    let list = format!("/spec/{}", list_name(at.list));
+    let name = request.object.pointer(&format!("{list}/{}/name", at.position));
+    let before = request.old_object.pointer(&list).and_then(Value::as_array);
+    !before.into_iter().flatten().any(|container| container.get("name") == name)
+}
