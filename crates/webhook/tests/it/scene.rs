@@ -43,10 +43,17 @@ impl Webhook {
 /// An API server with webhook configurations of two entries each.
 pub(crate) async fn cluster() -> FakeKube {
     let kube = FakeKube::start().await.unwrap();
+    let card = json!([{
+        "uuid": "GPU-00", "index": 0, "model": "Tesla T4", "memoryMiB": 15360, "unitMiB": 1024,
+        "units": 15, "state": "Ready",
+    }]);
+    let annotations = json!({"mpshare.io/gpus": card.to_string()});
+    let metadata = json!({"name": "n1", "annotations": annotations});
+    kube.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata})).await.unwrap();
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
         let entry = |mode: &str| {
             json!({
-                "name": format!("{mode}.mpshare.io", ),
+                "name": format!("{mode}.mpshare.io"),
                 "clientConfig": {"service": {"name": "mpshare-webhook", "namespace": "kube-system"}},
                 "unknownField": {"kept": true},
             })
