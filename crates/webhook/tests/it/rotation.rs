@@ -1,9 +1,9 @@
 //! Rotation with lives of seconds, under load and with every replica ended at each step.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpshare_testkit::fakekube::FakeKube;
 use mpshare_webhook::{Lives, SelfMade};
@@ -17,16 +17,37 @@ fn fast() -> SelfMade {
     SelfMade { lives, ..self_made() }
 }
 
-/// Sends reviews by new connections and by kept ones, each trusting what the API server has at its
+/// How late an API server learns of a changed configuration.
+const LAG: Duration = Duration::from_millis(150);
+
+/// The bundle that an API server goes by.
+#[derive(Default)]
+struct Lagging(VecDeque<(Instant, Vec<u8>)>);
+
+impl Lagging {
+    fn trusted(&mut self, kube: &FakeKube) -> Vec<u8> {
+        let now = Instant::now();
+        // While two entries differ, each goes by its own.
+        let bundle = bundle(kube);
+        if !bundle.is_empty() {
+            self.0.push_back((now, bundle));
+        }
+        while self.0.get(1).is_some_and(|(since, _)| now.duration_since(*since) >= LAG) {
+            self.0.pop_front();
+        }
+        self.0[0].1.clone()
+    }
+}
+
+/// Sends reviews by new connections and by a kept one, each trusting what an API server knows at its
 /// beginning, until it is told to stop; returns how many were answered.
 async fn load(kube: Arc<FakeKube>, to: Vec<std::net::SocketAddr>, stop: Arc<AtomicBool>) -> u64 {
     let body = review(json!({"object": pod("4")}));
-    let mut answered = 0;
+    let (mut answered, mut lagging) = (0, Lagging::default());
     let mut kept = Connection::open(to[0], NAME, &bundle(&kube)).await.unwrap();
     while !stop.load(Ordering::Relaxed) {
         for address in &to {
-            let trusted = bundle(&kube);
-            assert!(!trusted.is_empty());
+            let trusted = lagging.trusted(&kube);
             let mut new = Connection::open(*address, NAME, &trusted).await.unwrap();
             let answer = new.post("/mutate/enforce", &body).await.unwrap();
             assert_eq!(answer.code, 200);
