@@ -29,6 +29,8 @@ enum Task {
     Bench(bench::Args),
     /// Measure what kube-scheduler's calls cost.
     BenchExtender(bench::extender::Args),
+    /// Measure what the API server's reviews cost.
+    BenchWebhook(bench::webhook::Args),
 }
 
 /// Exit code 0 only if every step was seen.
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
             Task::Story(args) => story::run(args).await,
             Task::Bench(args) => bench::run(args).await,
             Task::BenchExtender(args) => bench::extender::run(args).await,
+            Task::BenchWebhook(args) => bench::webhook::run(args).await,
         }
     });
     match result {

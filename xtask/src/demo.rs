@@ -19,7 +19,8 @@ pub(crate) fn bench(what: &str, args: &[String]) -> Result<ExitCode> {
         "node" => start(Profile::Release, "bench", args),
         "extender" if args.iter().any(|arg| arg == "--cluster") => e2e::bench_extender(args),
         "extender" => start(Profile::Release, "bench-extender", args),
-        _ => bail!("unknown benchmark `{what}`; hint: there are `node` and `extender`"),
+        "webhook" => start(Profile::Release, "bench-webhook", args),
+        _ => bail!("unknown benchmark `{what}`; hint: there are `node`, `extender` and `webhook`"),
     }
 }
 

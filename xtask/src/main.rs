@@ -8,6 +8,7 @@
 //! | `e2e` | the product on a real Kubernetes with simulated GPUs (root) |
 //! | `bench node` | start-up, reload, memory and idle CPU of the node's processes |
 //! | `bench extender` | what kube-scheduler's calls cost; with `--cluster` on a real one (root) |
+//! | `bench webhook` | what the API server's admission reviews cost |
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
@@ -48,14 +49,16 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Measure against goals (release build): the processes of a node, or the scheduler extender.
+    /// Measure against goals (release build): the processes of a node, the scheduler extender,
+    /// or the admission webhook.
     Bench {
-        /// What to measure: `node` or `extender`.
+        /// What to measure: `node`, `extender` or `webhook`.
         what: String,
         /// `node`: `--starts N`, `--reloads N`, `--idle-seconds N`, `--json`.
         /// `extender`: `--calls N`, `--binds N`, `--pods N`, `--json`.
         /// `extender --cluster` (root; a real etcd, API server and kube-scheduler): `--nodes N`,
         /// `--pods N`, `--rounds N`, `--programs DIR`, `--json`.
+        /// `webhook`: `--rate N`, `--seconds N`, `--nodes N`, `--handshakes N`, `--json`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },

@@ -5,7 +5,7 @@
 //! share is measured in the same run. A real one is in `cargo xtask bench extender --cluster`.
 
 mod http;
-mod scene;
+pub(super) mod scene;
 
 use std::time::Instant;
 

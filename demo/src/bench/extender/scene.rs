@@ -137,11 +137,11 @@ pub(super) fn pod(name: &str, units: usize) -> Value {
 }
 
 /// A name as ACK gives them.
-fn node_name(at: usize) -> String {
+pub(in crate::bench) fn node_name(at: usize) -> String {
     format!("cn-hangzhou.192.168.{}.{}", at / 250, 1 + at % 250)
 }
 
-fn node(at: usize, name: &str) -> Value {
+pub(in crate::bench) fn node(at: usize, name: &str) -> Value {
     let gpus = (0..GPUS).map(|index| {
         json!({
             "uuid": gpu(at * GPUS + index), "index": index, "model": "Tesla T4",
@@ -177,6 +177,6 @@ fn bound_pod(at: usize, nodes: &[String]) -> Result<Value> {
 }
 
 /// A port that nobody listens on.
-fn free_port() -> Result<u16> {
+pub(in crate::bench) fn free_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
