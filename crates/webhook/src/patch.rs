@@ -19,8 +19,8 @@ pub(crate) fn operations(pod: &Value, edits: &[Edit]) -> Vec<Value> {
             Edit::SetScheduler(name) => {
                 operations.push(json!({"op": "add", "path": "/spec/schedulerName", "value": name}));
             }
-            Edit::SetEnv { at, index, value } => {
-                operations.extend(set(pod, &variables(*at), *index, value));
+            Edit::SetEnv { at, index, name, value } => {
+                operations.extend(set(pod, &format!("{}/{index}", variables(*at)), name, value));
             }
             Edit::AddEnv { at, name, value } => {
                 let path = variables(*at);
@@ -37,18 +37,12 @@ pub(crate) fn operations(pod: &Value, edits: &[Edit]) -> Vec<Value> {
     operations
 }
 
-/// A variable's new value, if the variable is there.
-fn set(pod: &Value, path: &str, index: usize, value: &str) -> Vec<Value> {
-    let path = format!("{path}/{index}");
-    let variable = pod.pointer(&path);
-    let Some(name) = variable.and_then(|it| it.get("name")) else {
-        tracing::warn!(path, "no such variable in the pod, it stays as it is");
-        return Vec::new();
-    };
+/// The new value of the variable at a path.
+fn set(pod: &Value, path: &str, name: &str, value: &str) -> [Value; 2] {
     // An empty value is left out by clients.
-    let has_value = variable.is_some_and(|it| it.get("value").is_some());
+    let has_value = pod.pointer(path).is_some_and(|it| it.get("value").is_some());
     let operation = if has_value { "replace" } else { "add" };
-    vec![
+    [
         json!({"op": "test", "path": format!("{path}/name"), "value": name}),
         json!({"op": operation, "path": format!("{path}/value"), "value": value}),
     ]
@@ -127,13 +121,18 @@ mod tests {
             {"env": [{"name": "A", "value": "0"}, {"name": "B", "unknown": 1}]},
         ]}});
         let at = place(List::Main, 0, true);
-        let set = |index| Edit::SetEnv { at, index, value: "9".to_owned() };
-        let done = edited(pod.clone(), &[set(0), set(1), set(2)]);
+        let set = |index, name: &str| Edit::SetEnv {
+            at,
+            index,
+            name: name.to_owned(),
+            value: "9".to_owned(),
+        };
+        let done = edited(pod.clone(), &[set(0, "A"), set(1, "B")]);
         assert_eq!(
             done["spec"]["containers"][0]["env"],
             json!([{"name": "A", "value": "9"}, {"name": "B", "unknown": 1, "value": "9"}])
         );
-        let patch = Value::Array(operations(&pod, &[set(0)]));
+        let patch = Value::Array(operations(&pod, &[set(0, "A")]));
         let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
         let mut moved = json!({"spec": {"containers": [{"env": [{"name": "Z", "value": "0"}]}]}});
         assert!(json_patch::patch(&mut moved, &patch).is_err());

@@ -56,7 +56,7 @@ pub(crate) fn mutate(
     if !matches!(write, Write::Creation | Write::EphemeralContainers) {
         return Ok(allowed(request));
     }
-    let subject = pod(request, Side::New)?.subject(&request.namespace);
+    let subject = pod(request, Side::New)?.subject();
     let mut changes = change(&subject, &webhook.fleet(), &webhook.policy);
     if write == Write::EphemeralContainers {
         changes.edits.retain(|edit| is_of_new_container(request, edit));
@@ -121,9 +121,7 @@ fn allowed(request: &Request) -> Reviewed {
 /// What is wrong with the pod. What was wrong with it before isn't held against a container that
 /// is added for debugging: the pod runs already.
 fn judged(webhook: &Webhook, request: &Request) -> Result<Vec<Reason>, Unanswerable> {
-    let judge = |pod: AdmittedPod| {
-        judge(&pod.subject(&request.namespace), &webhook.fleet(), &webhook.policy)
-    };
+    let judge = |pod: AdmittedPod| judge(&pod.subject(), &webhook.fleet(), &webhook.policy);
     let mut findings = judge(pod(request, Side::New)?);
     if !request.old_object.is_null() {
         let before = judge(pod(request, Side::Old)?);

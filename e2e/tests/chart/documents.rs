@@ -186,6 +186,7 @@ fn the_dockerfile_builds_with_the_repositorys_toolchain_from_paths_that_exist() 
     assert!(chart.contains("command: [/usr/bin/mpshare-scheduler-extender]"));
     let chart = file("deploy/helm/mpshare/templates/webhook.yaml");
     assert!(chart.contains("command: [/usr/bin/mpshare-webhook]"));
-    let copies = "COPY --from=build /mpshare /mpshare-scheduler-extender /mpshare-webhook /usr/bin/";
+    let copies =
+        "COPY --from=build /mpshare /mpshare-scheduler-extender /mpshare-webhook /usr/bin/";
     assert!(dockerfile.lines().any(|line| line == copies), "no `{copies}`");
 }

@@ -200,7 +200,8 @@ fn where_nothing_is_shared_or_nobody_wants_it_there_is_no_scheduler() {
         let rendering = with(&chart, values).unwrap();
         let is_ours = |object: &Value| object["metadata"]["name"].to_string().contains("scheduler");
         let kinds = ["Deployment", "DaemonSet", "ConfigMap", "ServiceAccount", "ClusterRole"];
-        let left = kinds.into_iter().flat_map(|kind| rendering.of_kind(kind)).find(|it| is_ours(it));
+        let left =
+            kinds.into_iter().flat_map(|kind| rendering.of_kind(kind)).find(|it| is_ours(it));
         assert_eq!(left, None, "{values:?}");
         assert!(!rendering.text.contains("--scheduler-name"), "{values:?}");
     }

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use clap::Parser;
-use mpshare_core::admission::Policy;
+use clap::{Parser, ValueEnum};
+use mpshare_core::admission::{Policy, Privileged};
 use mpshare_webhook::{CertificateSource, Listeners, Lives, Options, SelfMade};
 use tokio::net::TcpListener;
 
@@ -60,15 +60,29 @@ struct PolicyOptions {
     /// Lower a container's thread percentage to that of its share.
     #[arg(long, env = "CAP_PERCENT")]
     cap_percent: bool,
-    /// Refuse privileged containers, which can step around every limit.
-    #[arg(long, env = "REFUSE_PRIVILEGED")]
-    refuse_privileged: bool,
-    /// Where the driver is on nodes; pods that mount it are refused.
+    /// Which privileged containers are findings.
+    #[arg(long, env = "PRIVILEGED", value_enum, default_value_t)]
+    privileged: PrivilegedOption,
+    /// Where the driver is on nodes, where that isn't `/`; pods that mount it are findings.
     #[arg(long, env = "DRIVER_ROOT")]
     driver_root: Option<String>,
-    /// Give containers that ask for no GPU a `NVIDIA_VISIBLE_DEVICES` that shows none.
-    #[arg(long, env = "NEUTRAL_DEVICES")]
-    neutral_devices: bool,
+    /// What `NVIDIA_VISIBLE_DEVICES` says in containers with `envFrom`: `void` where cards are named
+    /// by CDI, `/var/run/nvidia-container-devices` where they are named by mounts. Leave it out where
+    /// the device plugin names them by that variable.
+    #[arg(long, env = "VISIBLE_DEVICES")]
+    visible_devices: Option<String>,
+}
+
+/// [`Privileged`] on the command line.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum PrivilegedOption {
+    /// None.
+    Allowed,
+    /// Those of pods that ask for units.
+    #[default]
+    WithUnits,
+    /// All.
+    All,
 }
 
 /// Where the certificate comes from.
@@ -139,9 +153,18 @@ fn run(args: Args) -> Result<()> {
 
 impl PolicyOptions {
     fn policy(self) -> Policy {
-        let Self { scheduler_name, cap_percent, refuse_privileged, driver_root, neutral_devices } =
-            self;
-        Policy { scheduler_name, cap_percent, refuse_privileged, driver_root, neutral_devices }
+        let present = |text: Option<String>| text.filter(|text| !text.is_empty());
+        Policy {
+            scheduler_name: present(self.scheduler_name),
+            cap_percent: self.cap_percent,
+            privileged: match self.privileged {
+                PrivilegedOption::Allowed => Privileged::Allowed,
+                PrivilegedOption::WithUnits => Privileged::WithUnits,
+                PrivilegedOption::All => Privileged::All,
+            },
+            driver_root: present(self.driver_root),
+            visible_devices: present(self.visible_devices),
+        }
     }
 }
 

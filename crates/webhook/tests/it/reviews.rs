@@ -9,6 +9,8 @@ const ALLOWED: &str = r#"{"allowed":true,"uid":"0a-1b"}"#;
 
 fn annotated(value: &str) -> Value {
     let mut pod = pod("4");
+    // As it is after mutation.
+    pod["spec"]["containers"][0]["env"][0]["value"] = json!("0=4096M");
     pod["metadata"]["annotations"] = json!({"mpshare.io/allocation": value, "other": "x"});
     pod
 }
