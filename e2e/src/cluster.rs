@@ -127,6 +127,13 @@ impl Cluster {
         text_of(&child.wait_with_output()?, "kubectl apply")
     }
 
+    /// Gives `kubectl` a manifest in the name of somebody who may do everything.
+    pub fn apply_as(&self, user: &str, manifest: &str) -> Result<String> {
+        self.shell(&format!(
+            "kubectl apply --as={user} --as-group=system:masters -f - <<'EOF'\n{manifest}\nEOF"
+        ))
+    }
+
     /// Runs a line of shell as a person with `kubectl` and `helm` would.
     pub fn shell(&self, line: &str) -> Result<String> {
         let output = self.command("bash").args(["-c", line]).output()?;

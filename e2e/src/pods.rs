@@ -65,6 +65,11 @@ impl Pod {
         &self.name
     }
 
+    /// Its manifest.
+    pub fn manifest(&self) -> &Value {
+        &self.manifest
+    }
+
     /// Creates it.
     pub fn create(&self, cluster: &Cluster) -> Result<()> {
         cluster.apply(&self.manifest.to_string()).map(drop)

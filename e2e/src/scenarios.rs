@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a person follows a run as it goes")]
 
 mod ack;
+mod admission;
 mod clients;
 mod garbage;
 mod lifecycle;
@@ -61,6 +62,10 @@ pub const ALL: &[Scenario] = &[
     Scenario { name: "race-of-a-hundred", run: race::of_a_hundred },
     Scenario { name: "second-scheduler", run: scheduler::second },
     Scenario { name: "extender-of-the-control-plane", run: scheduler::extender_alone },
+    Scenario { name: "admission-examples", run: admission::examples },
+    Scenario { name: "admission-of-bad-pods", run: admission::pods_in_each_mode },
+    Scenario { name: "admission-away", run: admission::webhook_away },
+    Scenario { name: "ways-around-admission", run: admission::ways_around },
     Scenario { name: "uninstall-with-clients", run: lifecycle::uninstall_with_clients },
     Scenario { name: "uninstall", run: lifecycle::uninstall },
 ];
@@ -69,7 +74,11 @@ pub const ALL: &[Scenario] = &[
 /// extender beside it already, so that the documents' YAML runs verbatim.
 const RELEASE: &str = "mpshare deploy/helm/mpshare --namespace kube-system \
     --set image.repository=docker.io/library/mpshare --set image.tag=dev \
-    --set nvidiaDriverRoot=/run/nvidia/driver --set scheduler.mode=none";
+    --set nvidiaDriverRoot=/run/nvidia/driver --set scheduler.mode=none \
+    --set webhook.annotationWriters[0]=extender";
+
+/// The user of the extender beside the cluster's own scheduler, which the chart doesn't know.
+const WRITER: &str = "extender";
 
 /// The product's image as an upgrade brings it.
 pub const NEXT_IMAGE: &str = "docker.io/library/mpshare:next";

@@ -46,10 +46,13 @@ impl ControlPlane {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         pki.issue("apiserver", "/CN=kube-apiserver", &names)?;
         pki.issue("admin", "/O=system:masters/CN=admin", &[])?;
+        // A user of its own: it may write annotations that the administrator may not.
+        pki.issue(EXTENDER, "/O=system:masters/CN=extender", &[])?;
         let programs = parts.programs.clone();
         let extender = parts.simulator.join("mpshare-scheduler-extender");
         let mut plane = Self { host, pki, dir: dir.to_owned(), programs, extender };
         plane.write_kubeconfig("admin")?;
+        plane.write_kubeconfig(EXTENDER)?;
         plane.start_etcd()?;
         plane.start_api_server()?;
         Ok(plane)
@@ -118,7 +121,7 @@ impl ControlPlane {
              --service-account-key-file={pki}/sa.key --service-account-signing-key-file={pki}/sa.key \
              --service-account-issuer=https://kubernetes.default.svc --service-cluster-ip-range={SERVICES} \
              --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction --allow-privileged=true \
-             --kubelet-preferred-address-types=InternalIP \
+             --kubelet-preferred-address-types=InternalIP --enable-aggregator-routing=true \
              --kubelet-client-certificate={pki}/admin.crt --kubelet-client-key={pki}/admin.key"
         );
         self.host.start(API_SERVER, command.args(arguments.split_whitespace()))?;
@@ -139,7 +142,7 @@ impl ControlPlane {
     /// Starts our scheduler extender, which the scheduler asks about pods with `aliyun.com/gpu-mem`.
     pub fn start_extender(&mut self) -> Result<()> {
         let mut extender = self.host.command(&self.extender);
-        extender.arg("--kubeconfig").arg(self.admin_kubeconfig());
+        extender.arg("--kubeconfig").arg(self.dir.join(format!("{EXTENDER}.conf")));
         self.host.start(EXTENDER, &mut extender)
     }
 

@@ -156,9 +156,10 @@ impl Node {
         self.host.run("nsenter", &["-t", pid, "-n", "--", "sh", "-c", line])
     }
 
-    /// Ends the program of a container at once, as a crash does.
-    pub fn kill_container(&self, id: &str) -> Result<()> {
-        let kill = ["-a", SOCKET, "-n", "k8s.io", "task", "kill", "--signal", "SIGKILL", id];
+    /// Sends a signal to the program of a container; `KILL` ends it as a crash does.
+    pub fn signal_container(&self, id: &str, signal: Signal) -> Result<()> {
+        let signal = signal.as_raw().to_string();
+        let kill = ["-a", SOCKET, "-n", "k8s.io", "task", "kill", "--signal", &signal, id];
         self.host.run("ctr", &kill).map(drop)
     }
 

@@ -55,7 +55,7 @@ pub(super) fn sharing(name: &str, gib: u32) -> Pod {
 }
 
 /// The name of the Job's pod.
-fn sample(cluster: &Cluster) -> Result<String> {
+pub(super) fn sample(cluster: &Cluster) -> Result<String> {
     let mut name = String::new();
     eventually("the Job has a pod", Duration::from_secs(30), || {
         let names = cluster.kubectl(&["get", "pods", "-l", "app=mps-sample", "-o", "name"])?;

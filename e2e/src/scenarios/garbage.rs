@@ -7,7 +7,9 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use super::ack::{await_inspect, sharing};
-use super::{FIFTEEN_GIB, TWO_CARDS, await_units, choose, end_sharing_by_memory, share_by_memory};
+use super::{
+    FIFTEEN_GIB, TWO_CARDS, WRITER, await_units, choose, end_sharing_by_memory, share_by_memory,
+};
 use crate::cluster::{Cluster, Node};
 use crate::pods::{self, Pod};
 use crate::wait::eventually;
@@ -24,14 +26,13 @@ pub(super) fn in_every_place(cluster: &mut Cluster) -> Result<()> {
     let bound = sharing("bound", 7)
         .with("/metadata/annotations", garbage)
         .with("/spec/nodeName", json!(FIFTEEN_GIB));
-    bound.start(cluster)?;
+    start_as_writer(cluster, &bound)?;
     await_truth(cluster, "bound")?;
     await_inspect(cluster, "7/15 (46%)")?;
 
     let foreign = json!({"cuda": {"GPU-ffffffff-0000": 7}}).to_string();
-    sharing("foreign", 7)
-        .with("/metadata/annotations", json!({ALLOCATION: foreign}))
-        .start(cluster)?;
+    let foreign = sharing("foreign", 7).with("/metadata/annotations", json!({ALLOCATION: foreign}));
+    start_as_writer(cluster, &foreign)?;
     await_truth(cluster, "foreign")?;
     await_inspect(cluster, "14/15 (93%)")?;
 
@@ -52,6 +53,14 @@ pub(super) fn in_every_place(cluster: &mut Cluster) -> Result<()> {
     pods::delete_all(cluster)?;
     await_inspect(cluster, "0/15 (0%)")?;
     end_sharing_by_memory(cluster, FIFTEEN_GIB)
+}
+
+/// Starts a pod as somebody who may write our annotations, of others they aren't taken.
+fn start_as_writer(cluster: &Cluster, pod: &Pod) -> Result<()> {
+    let refused = pod.create(cluster).err().context("a user's claim is accepted")?;
+    ensure!(format!("{refused:#}").contains("written by mpshare alone"), "{refused:#}");
+    cluster.apply_as(WRITER, &pod.manifest().to_string())?;
+    pods::await_log(cluster, pod.name(), "holding")
 }
 
 /// More than any card has waits with its number, none needs no card, a part of one is refused.

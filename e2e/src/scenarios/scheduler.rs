@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use rustix::process::Signal;
 use serde_json::json;
 
 use super::{FIFTEEN_GIB, ODD_CARDS, ONE_CARD, RELEASE, end_sharing_by_memory, share_by_memory};
@@ -223,7 +224,7 @@ fn kill_extender(cluster: &mut Cluster, pod: &str) -> Result<()> {
     let node = cluster.kubectl(&["get", "pod", pod, "-n", "kube-system", "-o", NODE])?;
     let id = extender(cluster, pod, "containerID")?;
     let id = id.rsplit('/').next().unwrap_or_default();
-    cluster.node(&node)?.kill_container(id)
+    cluster.node(&node)?.signal_container(id, Signal::KILL)
 }
 
 const NODE: &str = "jsonpath={.spec.nodeName}";
