@@ -8,6 +8,7 @@
 //! | `next-ca.crt`, `next-ca.key` | the CA that will sign, while it is published |
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use rustls::pki_types::CertificateDer;
@@ -153,7 +154,7 @@ impl Bundle {
 fn authority_span(certificate: &str, key: &str) -> Option<Span> {
     let authority = certificates(certificate).into_iter().next()?;
     let span = span(&authority)?;
-    let life = std::time::Duration::from_secs(60);
+    let life = Duration::from_mins(1);
     let proof = issue::serving(key, span, "proof.invalid", span.not_before, life).ok()?;
     let proof = certificates(&proof.certificate).into_iter().next()?;
     is_signed_by(&proof, &authority, span.not_before).then_some(span)

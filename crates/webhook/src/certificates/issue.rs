@@ -16,7 +16,7 @@ use super::plan::Span;
 const AUTHORITY: &str = "mpshare-webhook-ca";
 
 /// For clocks that are behind by less.
-const MOST_BACKDATING: Duration = Duration::from_secs(3600);
+const MOST_BACKDATING: Duration = Duration::from_hours(1);
 
 /// A certificate and its key, as PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]

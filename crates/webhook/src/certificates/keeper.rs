@@ -100,8 +100,9 @@ impl Keeper<'_> {
         let name = &self.options.secret;
         let secret = self.secrets.get_opt(name).await;
         let secret = secret.map_err(|error| LookError::Read(name.clone(), error))?;
-        let is_there = secret.is_some();
         let data = secret.as_ref().and_then(|secret| secret.data.as_ref());
+        // A chart brings one without data.
+        let is_filled = data.is_some_and(|data| !data.is_empty());
         let bundle = data.map(Bundle::read).unwrap_or_default();
         let version = secret.as_ref().and_then(|secret| secret.metadata.resource_version.clone());
         let spread = self.spread(version.as_deref());
@@ -112,7 +113,7 @@ impl Keeper<'_> {
             self.take(version, bundle);
             return Ok(Looked::Good);
         }
-        if step == Step::MakeAll && is_there {
+        if step == Step::MakeAll && is_filled {
             tracing::warn!(secret = name, "the Secret holds no usable CA; everything is made anew");
         }
         let after = bundle.after(step, self.options, time).map_err(LookError::Issue)?;

@@ -13,11 +13,11 @@ async fn a_body_that_is_no_review_is_answered_with_what_is_wrong() {
         (b"[1]", "the body is no AdmissionReview: "),
         (b"\xff\x00", "the body is no AdmissionReview: "),
         (b"{}", "the body is `` of ``, not `AdmissionReview`"),
-        (&review(json!({"uid": ""})), "the AdmissionReview's request has no `uid`"),
-        (&review(json!({"uid": 7})), "the body is no AdmissionReview: invalid type: integer `7`"),
-        (&review(json!({})), "the AdmissionReview's request has no `object`"),
+        (&review(&json!({"uid": ""})), "the AdmissionReview's request has no `uid`"),
+        (&review(&json!({"uid": 7})), "the body is no AdmissionReview: invalid type: integer `7`"),
+        (&review(&json!({})), "the AdmissionReview's request has no `object`"),
         (
-            &review(json!({"object": {"spec": 7}})),
+            &review(&json!({"object": {"spec": 7}})),
             "`object` of the AdmissionReview's request can't be read: ",
         ),
     ];
@@ -37,7 +37,7 @@ async fn another_mode_or_path_is_not_found() {
     let kube = cluster().await;
     let webhook = started(&kube, self_made()).await;
     let mut connection = connect(&kube, &webhook).await;
-    let answer = connection.post("/mutate/loud", &review(json!({}))).await.unwrap();
+    let answer = connection.post("/mutate/loud", &review(&json!({}))).await.unwrap();
     assert_eq!(
         (answer.code, answer.body.as_str()),
         (404, "`loud` is no mode; hint: `enforce`, `warn` or `audit`")

@@ -11,7 +11,7 @@ async fn it_answers_for_a_while_after_it_was_told_to_end_and_sends_callers_elsew
     webhook.stop.cancel();
     until("not ready", async || get(&webhook, "/readyz").await.code == 503).await;
     assert_eq!(get(&webhook, "/readyz").await.body, "it is ending");
-    let body = review(json!({"object": pod("4")}));
+    let body = review(&json!({"object": pod("4")}));
     for connection in [&mut kept, &mut connect(&kube, &webhook).await] {
         let answer = connection.post("/mutate/warn", &body).await.unwrap();
         assert_eq!(answer.code, 200);

@@ -42,7 +42,7 @@ impl Lagging {
 /// Sends reviews by new connections and by a kept one, each trusting what an API server knows at its
 /// beginning, until it is told to stop; returns how many were answered.
 async fn load(kube: Arc<FakeKube>, to: Vec<std::net::SocketAddr>, stop: Arc<AtomicBool>) -> u64 {
-    let body = review(json!({"object": pod("4")}));
+    let body = review(&json!({"object": pod("4")}));
     let (mut answered, mut lagging) = (0, Lagging::default());
     let mut kept = Connection::open(to[0], NAME, &bundle(&kube)).await.unwrap();
     while !stop.load(Ordering::Relaxed) {

@@ -169,7 +169,7 @@ pub(crate) async fn metric(webhook: &Webhook, line: &str) -> Option<u64> {
 }
 
 /// A review of this request.
-pub(crate) fn review(request: Value) -> Vec<u8> {
+pub(crate) fn review(request: &Value) -> Vec<u8> {
     let mut whole = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
@@ -188,7 +188,7 @@ pub(crate) fn review(request: Value) -> Vec<u8> {
 
 /// The `response` of the answer to a review.
 pub(crate) async fn ask(connection: &mut Connection, path: &str, request: Value) -> Value {
-    let answer = connection.post(path, &review(request)).await.unwrap();
+    let answer = connection.post(path, &review(&request)).await.unwrap();
     assert_eq!(answer.code, 200, "{answer:?}");
     let whole: Value = serde_json::from_str(&answer.body).unwrap();
     assert_eq!(whole["apiVersion"], "admission.k8s.io/v1");

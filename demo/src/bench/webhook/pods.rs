@@ -41,12 +41,6 @@ fn review(number: usize) -> Value {
 }
 
 fn pod(number: usize) -> Value {
-    let probe = |path: &str| {
-        json!({
-            "httpGet": {"path": path, "port": 8000, "scheme": "HTTP"},
-            "timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3,
-        })
-    };
     json!({
         "kind": "Pod", "apiVersion": "v1",
         "metadata": {
@@ -70,33 +64,7 @@ fn pod(number: usize) -> Value {
                     {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
                 ]}},
             ],
-            "containers": [{
-                "name": "server", "image": "registry.example.com/inference/llm-server:2.4.1",
-                "command": ["python3", "-m", "llm.server"],
-                "args": ["--model", "/models/assistant", "--max-batch-size", "32"],
-                "ports": [{"name": "http", "containerPort": 8000, "protocol": "TCP"}],
-                "env": [
-                    {"name": "POD_NAME", "valueFrom": {"fieldRef": {
-                        "apiVersion": "v1", "fieldPath": "metadata.name",
-                    }}},
-                    {"name": "HF_HOME", "value": "/cache/huggingface"},
-                    {"name": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "value": "4294967296"},
-                    {"name": "OTEL_SERVICE_NAME", "value": "llm-server"},
-                ],
-                "resources": {
-                    "limits": {"aliyun.com/gpu-mem": "4", "cpu": "4", "memory": "16Gi"},
-                    "requests": {"aliyun.com/gpu-mem": "4", "cpu": "2", "memory": "16Gi"},
-                },
-                "volumeMounts": [
-                    {"name": "models", "readOnly": true, "mountPath": "/models"},
-                    {"name": "cache", "mountPath": "/cache"},
-                    {"name": "kube-api-access-x7k2p", "readOnly": true,
-                     "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"},
-                ],
-                "livenessProbe": probe("/healthz"), "readinessProbe": probe("/readyz"),
-                "terminationMessagePath": "/dev/termination-log",
-                "terminationMessagePolicy": "File", "imagePullPolicy": "IfNotPresent",
-            }],
+            "containers": [container()],
             "restartPolicy": "Always", "terminationGracePeriodSeconds": 60,
             "dnsPolicy": "ClusterFirst", "serviceAccountName": "llm-server",
             "securityContext": {"runAsUser": 1000, "runAsNonRoot": true},
@@ -108,5 +76,41 @@ fn pod(number: usize) -> Value {
             ],
         },
         "status": {},
+    })
+}
+
+fn container() -> Value {
+    let probe = |path: &str| {
+        json!({
+            "httpGet": {"path": path, "port": 8000, "scheme": "HTTP"},
+            "timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3,
+        })
+    };
+    json!({
+        "name": "server", "image": "registry.example.com/inference/llm-server:2.4.1",
+        "command": ["python3", "-m", "llm.server"],
+        "args": ["--model", "/models/assistant", "--max-batch-size", "32"],
+        "ports": [{"name": "http", "containerPort": 8000, "protocol": "TCP"}],
+        "env": [
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {
+                "apiVersion": "v1", "fieldPath": "metadata.name",
+            }}},
+            {"name": "HF_HOME", "value": "/cache/huggingface"},
+            {"name": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "value": "4294967296"},
+            {"name": "OTEL_SERVICE_NAME", "value": "llm-server"},
+        ],
+        "resources": {
+            "limits": {"aliyun.com/gpu-mem": "4", "cpu": "4", "memory": "16Gi"},
+            "requests": {"aliyun.com/gpu-mem": "4", "cpu": "2", "memory": "16Gi"},
+        },
+        "volumeMounts": [
+            {"name": "models", "readOnly": true, "mountPath": "/models"},
+            {"name": "cache", "mountPath": "/cache"},
+            {"name": "kube-api-access-x7k2p", "readOnly": true,
+             "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"},
+        ],
+        "livenessProbe": probe("/healthz"), "readinessProbe": probe("/readyz"),
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File", "imagePullPolicy": "IfNotPresent",
     })
 }

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use super::*;
 use crate::certificates::plan::{Spread, next_step};
 
@@ -7,7 +5,7 @@ const NOW: u64 = 1_800_000_000;
 const NAME: &str = "hook.ns.svc";
 
 fn options() -> SelfMade {
-    let lives = Lives { authority: Duration::from_secs(9_000), serving: Duration::from_secs(900) };
+    let lives = Lives { authority: Duration::from_mins(150), serving: Duration::from_mins(15) };
     SelfMade {
         namespace: "ns".to_owned(),
         secret: "s".to_owned(),
@@ -42,7 +40,7 @@ fn what_is_made_is_good_and_reads_back_as_it_was_written() {
 #[test]
 fn a_serving_certificate_never_outlives_its_ca() {
     let mut options = options();
-    options.lives.serving = Duration::from_secs(90_000);
+    options.lives.serving = Duration::from_hours(25);
     let found = Bundle::default().after(Step::MakeAll, &options, NOW).unwrap().found(NAME, NOW);
     assert_eq!(found.serving.unwrap().span.not_after, found.present.unwrap().not_after);
 }
