@@ -189,11 +189,23 @@ pub(crate) fn rolled_out(cluster: &Cluster) -> Result<()> {
     }
     // Ready is what the kubelet saw last; a process that was killed a moment ago may be in it.
     eventually("all containers of ours run", Duration::from_mins(1), || {
-        let running = "jsonpath={.items[*].status.containerStatuses[*].state.running.startedAt}";
-        let seen = cluster.kubectl(&["get", "pods", "-n", "kube-system", "-o", running])?;
-        let pods = cluster.kubectl(&["get", "pods", "-n", "kube-system", "-o", "name"])?;
-        let nodes = SHARING.len();
-        Ok(seen.split_whitespace().count() == 3 * nodes && pods.lines().count() == 2 * nodes)
+        let of_nodes = |path: &str| {
+            let path = format!("jsonpath={{.items[*].{path}}}");
+            let seen = cluster.kubectl(&[
+                "get",
+                "pods",
+                "-n",
+                "kube-system",
+                "-l",
+                "qcloud-app",
+                "-o",
+                &path,
+            ])?;
+            anyhow::Ok(seen.split_whitespace().count())
+        };
+        let running = of_nodes("status.containerStatuses[*].state.running.startedAt")?;
+        let none_leaves = of_nodes("metadata.deletionTimestamp")? == 0;
+        Ok(running > 0 && running == of_nodes("spec.containers[*].name")? && none_leaves)
     })
 }
 

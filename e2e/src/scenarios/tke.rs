@@ -105,10 +105,14 @@ const NODE_OF_POD: &str = "jsonpath={.spec.nodeName}";
 
 /// A unit of a node's cards, in MiB: half of one on `mps-2x`, a quarter on `mps-4x`.
 fn share_on(cluster: &Cluster, node: &str) -> Result<u64> {
+    Ok(card_on(cluster, node)? / if node == TWO_CARDS { 4 } else { 2 })
+}
+
+/// The memory of a node's first card, in MiB.
+pub(super) fn card_on(cluster: &Cluster, node: &str) -> Result<u64> {
     let found = cluster.nodes.iter().find(|candidate| candidate.name() == node);
     let state = found.with_context(|| format!("no node `{node}`"))?.driver_state()?;
-    let card = state.gpus.first().context("no card")?.total_mib;
-    Ok(if node == TWO_CARDS { card / 4 } else { card / 2 })
+    Ok(state.gpus.first().context("no card")?.total_mib)
 }
 
 /// Environment and mounts are injected; no `hostIPC` is needed.
