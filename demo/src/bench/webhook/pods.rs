@@ -4,14 +4,21 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
+/// The memory limit as the TKE document writes it.
+const ASKED: &str = "4294967296";
+
+/// The same as the driver takes it, and as validating webhooks see it.
+const MUTATED: &str = "0=4096M";
+
 /// Mutating and validating ones of several pods, with their paths.
 pub(super) fn reviews() -> Result<Vec<(&'static str, String)>> {
     let mut reviews = Vec::new();
     for number in 0..8 {
-        let review = review(number).to_string();
-        ensure!((2_500..5_000).contains(&review.len()), "{} bytes", review.len());
-        reviews.push(("/mutate/enforce", review.clone()));
-        reviews.push(("/validate/enforce", review));
+        let asked = review(number).to_string();
+        ensure!((2_500..5_000).contains(&asked.len()), "{} bytes", asked.len());
+        let mutated = asked.replace(ASKED, MUTATED);
+        reviews.push(("/mutate/enforce", asked));
+        reviews.push(("/validate/enforce", mutated));
     }
     Ok(reviews)
 }
@@ -96,7 +103,7 @@ fn container() -> Value {
                 "apiVersion": "v1", "fieldPath": "metadata.name",
             }}},
             {"name": "HF_HOME", "value": "/cache/huggingface"},
-            {"name": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "value": "4294967296"},
+            {"name": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "value": ASKED},
             {"name": "OTEL_SERVICE_NAME", "value": "llm-server"},
         ],
         "resources": {
