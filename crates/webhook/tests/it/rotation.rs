@@ -13,12 +13,12 @@ use crate::client::Connection;
 use crate::scene::{NAME, bundle, cluster, pod, review, secret_text, self_made, started, until};
 
 fn fast() -> SelfMade {
-    let lives = Lives { authority: Duration::from_secs(6), serving: Duration::from_secs(3) };
-    SelfMade { lives, ..self_made() }
+    let lives = Lives { authority: Duration::from_secs(9), serving: Duration::from_secs(6) };
+    SelfMade { lives, settle: Duration::from_secs(1), ..self_made() }
 }
 
 /// How late an API server learns of a changed configuration.
-const LAG: Duration = Duration::from_millis(150);
+const LAG: Duration = Duration::from_millis(300);
 
 /// The bundle that an API server goes by.
 #[derive(Default)]
