@@ -17,6 +17,8 @@ mod objects;
 mod scheduler;
 #[path = "chart/values.rs"]
 mod values;
+#[path = "chart/webhook.rs"]
+mod webhook;
 
 use std::path::Path;
 

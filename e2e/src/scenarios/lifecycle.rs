@@ -28,7 +28,7 @@ pub(super) fn nvidia_values(cluster: &mut Cluster) -> Result<()> {
         "helm upgrade -i nvdp deploy/helm/mpshare --namespace nvidia-device-plugin --create-namespace \
          --set config.default=config0 {set} --set gfd.enabled=true \
          --set image.repository=docker.io/library/mpshare --set image.tag=dev \
-         --set nvidiaDriverRoot=/run/nvidia/driver"
+         --set nvidiaDriverRoot=/run/nvidia/driver --set webhook.annotationWriters[0]=extender"
     ))?;
     await_units(cluster, ONE_CARD, 10)?;
     Pod::new("a-tenth", ONE_CARD, &["--alloc", "2Gi", "--hold", "forever"]).start(cluster)?;
