@@ -58,6 +58,7 @@ pub const ALL: &[Scenario] = &[
     Scenario { name: "nvidia-values", run: lifecycle::nvidia_values },
     Scenario { name: "ack-document", run: ack::document },
     Scenario { name: "garbage-in", run: garbage::in_every_place },
+    Scenario { name: "static-pod", run: garbage::static_pod },
     Scenario { name: "two-shares-of-one-card", run: garbage::two_shares_of_one_card },
     Scenario { name: "race-of-a-hundred", run: race::of_a_hundred },
     Scenario { name: "second-scheduler", run: scheduler::second },

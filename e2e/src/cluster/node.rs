@@ -182,6 +182,23 @@ impl Node {
         self.host.start("kubelet", &mut command)
     }
 
+    /// Has the kubelet run a pod of which the API server only gets a mirror; without a manifest it ends.
+    pub fn set_static_pod(&self, name: &str, manifest: Option<&str>) -> Result<()> {
+        let dir = self.dir.join("kubelet/manifests");
+        let file = dir.join(format!("{name}.json"));
+        match manifest {
+            Some(text) => {
+                fs::create_dir_all(dir)?;
+                // The kubelet reads whatever is there.
+                let next = self.dir.join("kubelet/next.json");
+                fs::write(&next, text)?;
+                fs::rename(next, file)?;
+            }
+            None => fs::remove_file(file)?,
+        }
+        Ok(())
+    }
+
     /// Ends the kubelet; the pods live on.
     pub fn end_kubelet(&mut self) -> Result<()> {
         self.host.end("kubelet", Signal::KILL)

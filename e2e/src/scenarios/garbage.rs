@@ -81,6 +81,31 @@ fn amounts(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// A pod that nobody has scheduled or admitted: its share holds, although it names other cards, and the
+/// ledger learns of it.
+pub(super) fn static_pod(cluster: &mut Cluster) -> Result<()> {
+    share_by_memory(cluster, FIFTEEN_GIB, 15)?;
+    let all = json!([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]);
+    let pod = sharing("static", 2)
+        .with("/spec/nodeSelector", json!({}))
+        .with("/metadata/namespace", json!("default"))
+        .with_container("env", all);
+    let manifest = pod.manifest().to_string();
+    cluster.node(FIFTEEN_GIB)?.set_static_pod("static", Some(&manifest))?;
+    let mirror = format!("static-{FIFTEEN_GIB}");
+    let seen = pods::await_log(cluster, &mirror, "holding").and_then(|()| {
+        await_inspect(cluster, "2/15 (13%)")?;
+        await_truth(cluster, &mirror)?;
+        let got = pods::most_memory(cluster, &mirror)?;
+        ensure!(got <= 2048, "it got {got} MiB of 2 GiB");
+        Ok(())
+    });
+    cluster.node(FIFTEEN_GIB)?.set_static_pod("static", None)?;
+    seen?;
+    await_inspect(cluster, "0/15 (0%)")?;
+    end_sharing_by_memory(cluster, FIFTEEN_GIB)
+}
+
 /// Several shares of one container come from one card: where each card has one free, a pod for two
 /// waits, although a scheduler that counts per node has two.
 pub(super) fn two_shares_of_one_card(cluster: &mut Cluster) -> Result<()> {
