@@ -184,29 +184,25 @@ const ROLLOUT: &str = "--timeout=360s";
 
 /// Waits until all pods of ours are of the present template and run.
 pub(crate) fn rolled_out(cluster: &Cluster) -> Result<()> {
-    for set in ["nvidia-device-plugin-daemonset", "nvidia-mps-control-daemon"] {
-        let set = format!("ds/{set}");
-        cluster.kubectl(&["rollout", "status", "-n", "kube-system", &set, ROLLOUT])?;
+    for set in [
+        "ds/nvidia-device-plugin-daemonset",
+        "ds/nvidia-mps-control-daemon",
+        "deployment/mpshare-webhook",
+    ] {
+        cluster.kubectl(&["rollout", "status", "-n", "kube-system", set, ROLLOUT])?;
     }
     // Ready is what the kubelet saw last; a process that was killed a moment ago may be in it.
     eventually("all containers of ours run", Duration::from_mins(1), || {
-        let of_nodes = |path: &str| {
+        let count = |path: &str| {
             let path = format!("jsonpath={{.items[*].{path}}}");
-            let seen = cluster.kubectl(&[
-                "get",
-                "pods",
-                "-n",
-                "kube-system",
-                "-l",
-                "qcloud-app",
-                "-o",
-                &path,
-            ])?;
+            let ours = "app.kubernetes.io/name=mpshare,app.kubernetes.io/component notin (uninstall,cleanup)";
+            let seen =
+                cluster.kubectl(&["get", "pods", "-n", "kube-system", "-l", ours, "-o", &path])?;
             anyhow::Ok(seen.split_whitespace().count())
         };
-        let running = of_nodes("status.containerStatuses[*].state.running.startedAt")?;
-        let none_leaves = of_nodes("metadata.deletionTimestamp")? == 0;
-        Ok(running > 0 && running == of_nodes("spec.containers[*].name")? && none_leaves)
+        let running = count("status.containerStatuses[*].state.running.startedAt")?;
+        let none_leaves = count("metadata.deletionTimestamp")? == 0;
+        Ok(running > 0 && running == count("spec.containers[*].name")? && none_leaves)
     })
 }
 
