@@ -91,10 +91,10 @@ async fn reviewed(webhook: &Webhook, verb: Verb, mode: Mode, body: Body) -> Resp
 /// The body of the answer, or why there is none.
 fn decide(webhook: &Webhook, verb: Verb, mode: Mode, body: &[u8]) -> Result<Vec<u8>, String> {
     let request = Request::read(body).map_err(|error| error.to_string())?;
-    let answer = match verb {
-        Verb::Mutate => review::mutate(webhook, mode, &request),
-        Verb::Validate => review::validate(webhook, mode, &request),
-    };
+    let answer = webhook.with_rules(|rules| match verb {
+        Verb::Mutate => review::mutate(rules, mode, &request),
+        Verb::Validate => review::validate(rules, mode, &request),
+    });
     let Reviewed { response, outcome, findings } =
         answer.map_err(|error: Unanswerable| error.to_string())?;
     let body = response.to_body().map_err(|error| error.to_string())?;

@@ -43,6 +43,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 pub use certificates::{CertificateSource, Lives, SelfMade};
+pub use mode::Mode;
+pub use review::{Reviewed, Rules, Unanswerable, mutate, validate};
 use webhook::Webhook;
 
 /// How long reviews that are being answered may take when everything else has ended.

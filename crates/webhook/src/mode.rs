@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 /// What becomes of findings in a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Mode {
+pub enum Mode {
     /// They refuse the pod.
     Enforce,
     /// They are shown to who creates it.

@@ -1,11 +1,11 @@
 //! One question and its answer. What isn't known to be about a pod of ours is let pass.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mpshare_api::admission_review::{Request, Response};
 use mpshare_api::admitted_pod::AdmittedPod;
 use mpshare_core::Reason;
-use mpshare_core::admission::{Edit, List, change, guard, judge};
+use mpshare_core::admission::{Edit, Fleet, List, Policy, change, guard, judge};
 use serde::Deserialize as _;
 use serde_json::Value;
 use thiserror::Error;
@@ -14,24 +14,42 @@ use crate::metrics::Outcome;
 use crate::mode::Mode;
 use crate::patch::{list_name, operations};
 use crate::warnings::warnings;
-use crate::webhook::Webhook;
 
 /// Why a question has no answer.
 #[derive(Debug, Error)]
-pub(crate) enum Unanswerable {
+pub enum Unanswerable {
     /// The API server sends an object with each write that is answered here.
     #[error("the AdmissionReview's request has no `{0}`")]
     NoObject(&'static str),
     /// A field of the wrong type.
     #[error("`{field}` of the AdmissionReview's request can't be read: {problem}")]
-    Object { field: &'static str, problem: serde_json::Error },
+    Object {
+        /// Of `object` and `oldObject`.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: serde_json::Error,
+    },
+}
+
+/// By what a question is answered.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules<'a> {
+    /// What the cluster's owner wants of pods.
+    pub policy: &'a Policy,
+    /// The cards that there are.
+    pub fleet: &'a Fleet,
+    /// Users that may write our annotations.
+    pub own_accounts: &'a BTreeSet<String>,
 }
 
 /// An answer, and what is to be counted.
-pub(crate) struct Reviewed {
-    pub(crate) response: Response,
+#[derive(Debug)]
+pub struct Reviewed {
+    /// The answer.
+    pub response: Response,
+    /// What was found, whatever the mode makes of it.
+    pub findings: Vec<Reason>,
     pub(crate) outcome: Outcome,
-    pub(crate) findings: Vec<Reason>,
 }
 
 /// The writes that are looked at.
@@ -47,17 +65,13 @@ enum Write {
 }
 
 /// Changes a pod so that it means what its author says; never refuses it.
-pub(crate) fn mutate(
-    webhook: &Webhook,
-    mode: Mode,
-    request: &Request,
-) -> Result<Reviewed, Unanswerable> {
+pub fn mutate(rules: Rules<'_>, mode: Mode, request: &Request) -> Result<Reviewed, Unanswerable> {
     let write = write(request);
     if !matches!(write, Write::Creation | Write::EphemeralContainers) {
         return Ok(allowed(request));
     }
     let subject = pod(request, Side::New)?.subject();
-    let mut changes = change(&subject, &webhook.fleet(), &webhook.policy);
+    let mut changes = change(&subject, rules.fleet, rules.policy);
     if write == Write::EphemeralContainers {
         changes.edits.retain(|edit| is_of_new_container(request, edit));
     }
@@ -65,21 +79,17 @@ pub(crate) fn mutate(
     let outcome = if operations.is_empty() { Outcome::Allowed } else { Outcome::Patched };
     let shown = if mode == Mode::Audit { Vec::new() } else { warnings(&changes.notes) };
     let response = Response::allow(&request.uid).patched(&operations).warning(shown);
-    Ok(Reviewed { response, outcome, findings: changes.notes })
+    Ok(Reviewed { response, findings: changes.notes, outcome })
 }
 
 /// Says what is wrong with a write, in the way of the mode.
-pub(crate) fn validate(
-    webhook: &Webhook,
-    mode: Mode,
-    request: &Request,
-) -> Result<Reviewed, Unanswerable> {
+pub fn validate(rules: Rules<'_>, mode: Mode, request: &Request) -> Result<Reviewed, Unanswerable> {
     let mut findings = match write(request) {
-        Write::Creation | Write::EphemeralContainers => judged(webhook, request)?,
+        Write::Creation | Write::EphemeralContainers => judged(rules, request)?,
         Write::Change | Write::Binding => Vec::new(),
         Write::Other => return Ok(allowed(request)),
     };
-    if !webhook.own_accounts.contains(&request.user_info.username) {
+    if !rules.own_accounts.contains(&request.user_info.username) {
         findings.extend(guarded(request)?);
     }
     if findings.is_empty() {
@@ -96,7 +106,7 @@ pub(crate) fn validate(
         }
         Mode::Audit => (Response::allow(&request.uid), Outcome::Audited),
     };
-    Ok(Reviewed { response, outcome, findings })
+    Ok(Reviewed { response, findings, outcome })
 }
 
 fn write(request: &Request) -> Write {
@@ -115,13 +125,13 @@ fn write(request: &Request) -> Write {
 
 fn allowed(request: &Request) -> Reviewed {
     let response = Response::allow(&request.uid);
-    Reviewed { response, outcome: Outcome::Allowed, findings: Vec::new() }
+    Reviewed { response, findings: Vec::new(), outcome: Outcome::Allowed }
 }
 
 /// What is wrong with the pod. What was wrong with it before isn't held against a container that
 /// is added for debugging: the pod runs already.
-fn judged(webhook: &Webhook, request: &Request) -> Result<Vec<Reason>, Unanswerable> {
-    let judge = |pod: AdmittedPod| judge(&pod.subject(), &webhook.fleet(), &webhook.policy);
+fn judged(rules: Rules<'_>, request: &Request) -> Result<Vec<Reason>, Unanswerable> {
+    let judge = |pod: AdmittedPod| judge(&pod.subject(), rules.fleet, rules.policy);
     let mut findings = judge(pod(request, Side::New)?);
     if !request.old_object.is_null() {
         let before = judge(pod(request, Side::Old)?);

@@ -8,6 +8,7 @@ use mpshare_core::admission::{Fleet, Policy};
 
 use crate::audit::Reporter;
 use crate::metrics::Metrics;
+use crate::review::Rules;
 use crate::serving::Serving;
 
 /// The webhook's state.
@@ -34,6 +35,12 @@ impl Webhook {
             is_ending: AtomicBool::new(false),
             fleet: Mutex::default(),
         }
+    }
+
+    /// Decides by what is in force now.
+    pub(crate) fn with_rules<T>(&self, decide: impl FnOnce(Rules<'_>) -> T) -> T {
+        let fleet = self.fleet();
+        decide(Rules { policy: &self.policy, fleet: &fleet, own_accounts: &self.own_accounts })
     }
 
     /// The fleet, for as long as one decision takes.

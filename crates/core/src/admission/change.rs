@@ -58,15 +58,21 @@ pub fn change(subject: &Subject, fleet: &Fleet, policy: &Policy) -> Changes {
         // A container that asks for two resources can't run; whichever is looked at is the wrong one.
         let Some(asked) = container.asked.first() else { continue };
         let cards = fleet.candidates(subject, &asked.resource);
-        if cards.is_empty() || cards.may_be_shared() {
-            let mut share = ShareOf { container, asked, cards, changes: &mut changes };
+        let may_be_share = cards.is_empty() || cards.may_be_shared();
+        let mut share = ShareOf { container, asked, cards, changes: &mut changes };
+        if may_be_share {
             share.limit_memory();
             if policy.cap_percent {
                 share.limit_threads();
             }
-            if container.has_env_from {
+        }
+        // Variables of a `ConfigMap` or a Secret would take the place of the device plugin's, those
+        // of the spec take theirs (facts/kubernetes.md 2).
+        if container.has_env_from {
+            if may_be_share {
                 share.settle(policy);
             }
+            share.settle_devices(policy);
         }
     }
     changes
@@ -132,8 +138,7 @@ impl ShareOf<'_> {
         self.set(index, THREAD_PERCENTAGE, text, share.to_string());
     }
 
-    /// Variables of a `ConfigMap` or a Secret would take the place of the device plugin's, those of the
-    /// spec take theirs (facts/kubernetes.md 2).
+    /// Writes what makes the container a client of its card's daemon, with its share.
     fn settle(&mut self, policy: &Policy) {
         self.add(PIPE_DIRECTORY, pipe_directory(&self.asked.resource));
         if let Some(share) = self.cards.least_memory(self.asked.units) {
@@ -149,6 +154,10 @@ impl ShareOf<'_> {
         {
             self.add(THREAD_PERCENTAGE, percent.to_string());
         }
+    }
+
+    /// Writes that no other card than its own is shown; one that is whole counts too.
+    fn settle_devices(&mut self, policy: &Policy) {
         if let Some(devices) = &policy.visible_devices {
             self.add(NVIDIA_DEVICES, devices.clone());
         }

@@ -248,12 +248,21 @@ fn users(subject: &Subject, fleet: &Fleet) -> Option<Reason> {
     })
 }
 
-/// The parts of an absolute path: a trailing or doubled slash makes no other one.
+/// The parts of an absolute path: a trailing or doubled slash makes no other one, and `..` leads back,
+/// as it does where a container's mounts are made.
 struct Path<'a>(Vec<&'a str>);
 
 impl<'a> Path<'a> {
     fn of(path: &'a str) -> Self {
-        Self(path.split('/').filter(|part| !part.is_empty() && *part != ".").collect())
+        let mut parts = Vec::new();
+        for part in path.split('/') {
+            match part {
+                "" | "." => {}
+                ".." => drop(parts.pop()),
+                part => parts.push(part),
+            }
+        }
+        Self(parts)
     }
 
     fn is_at_or_above(&self, other: &Path<'_>) -> bool {

@@ -254,6 +254,17 @@ fn variables_that_nobody_sees_are_outweighed_by_the_specs() {
 }
 
 #[test]
+fn of_a_whole_card_only_which_cards_are_shown_is_written() {
+    let mut hidden = container(GPU, 1);
+    hidden.has_env_from = true;
+    let visible_devices = Some("void".to_owned());
+    let policy = Policy { visible_devices, ..policy() };
+    let changes = change(&in_pool("1x", hidden), &fleet(), &policy);
+    let [Edit::AddEnv { name, value, .. }] = &*changes.edits else { panic!("{changes:?}") };
+    assert_eq!((name.as_str(), value.as_str()), ("NVIDIA_VISIBLE_DEVICES", "void"));
+}
+
+#[test]
 fn where_shares_differ_the_smallest_is_written_and_said() {
     let mut hidden = container(GPU, 1);
     hidden.has_env_from = true;
@@ -387,10 +398,12 @@ fn volumes_over_the_way_to_the_daemon_are_found() {
         &pod(container(MEMORY, 1).mounting("/dev/shm/")),
         "container `c` mounts a volume at `/dev/shm/`, over what connects it with the MPS daemon of its GPU; hint: mount it elsewhere; a `/dev/shm` of its own is there already",
     );
-    for path in ["/dev", "//dev//shm", "/mps", "/mps/aliyun.com/gpu-mem/pipe"] {
+    let over = ["/dev", "//dev//shm", "/mps", "/mps/aliyun.com/gpu-mem/pipe"];
+    let around = ["/x/../dev/shm", "/../mps", "x/y/../../mps/./aliyun.com"];
+    for path in over.into_iter().chain(around) {
         assert_eq!(sentences(&pod(container(MEMORY, 1).mounting(path))).len(), 1, "{path}");
     }
-    for path in ["/dev/shmem", "/data", "/dev/shm/cache"] {
+    for path in ["/dev/shmem", "/data", "/dev/shm/cache", "/dev/shm/../x", "/mps/../data"] {
         is_fine(&pod(container(MEMORY, 1).mounting(path)));
     }
     is_fine(&in_pool("1x", container(GPU, 1).mounting("/dev/shm")));

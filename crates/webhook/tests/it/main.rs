@@ -11,6 +11,7 @@ mod bodies;
 mod certificates;
 mod client;
 mod end;
+mod property;
 mod reviews;
 mod rotation;
 mod scene;
