@@ -9,12 +9,14 @@
 //! | `bench node` | start-up, reload, memory and idle CPU of the node's processes |
 //! | `bench extender` | what kube-scheduler's calls cost; with `--cluster` on a real one (root) |
 //! | `bench webhook` | what the API server's admission reviews cost |
+//! | `fuzz` | any bytes into what reads the bytes of others |
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
 mod build;
 mod demo;
 mod e2e;
+mod fuzz;
 mod test;
 mod tidy;
 
@@ -62,6 +64,9 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Try any bytes on what reads the bytes of others: admission reviews, annotations, limits,
+    /// configs. Needs a C++ compiler.
+    Fuzz(fuzz::Options),
 }
 
 fn main() -> ExitCode {
@@ -71,6 +76,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::E2e { args } => e2e::run(&args),
         Task::Bench { what, args } => demo::bench(&what, &args),
+        Task::Fuzz(options) => fuzz::run(&options),
     };
     match result {
         Ok(code) => code,

@@ -77,6 +77,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     arrows(&mut violations)?;
     long_files(&mut violations)?;
     module_docs(&mut violations)?;
+    fuzz_targets(&mut violations)?;
     for violation in &violations {
         println!("tidy: {violation}");
     }
@@ -144,7 +145,7 @@ fn long_files(violations: &mut Vec<String>) -> Result<()> {
 }
 
 fn module_docs(violations: &mut Vec<String>) -> Result<()> {
-    for folder in ["crates", "sim", "testkit", "demo", "xtask"] {
+    for folder in ["crates", "sim", "testkit", "demo", "xtask", "fuzz/targets"] {
         for path in rust_files(&root().join(folder))? {
             let is_test_file = path.ends_with("tests.rs")
                 || path.components().any(|part| part.as_os_str() == "tests");
@@ -154,6 +155,23 @@ fn module_docs(violations: &mut Vec<String>) -> Result<()> {
             if path.ends_with("mod.rs") {
                 violations.push(format!("{} should be beside its folder", relative(&path)));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Every target is built, and begins with something.
+fn fuzz_targets(violations: &mut Vec<String>) -> Result<()> {
+    let fuzz = root().join("fuzz");
+    let manifest = fs::read_to_string(fuzz.join("Cargo.toml")).context("fuzz/Cargo.toml")?;
+    for path in rust_files(&fuzz.join("targets"))? {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if !manifest.contains(&format!("path = \"targets/{name}.rs\"")) {
+            violations.push(format!("fuzz/Cargo.toml has no `[[bin]]` for `{name}`"));
+        }
+        let corpus = fuzz.join("corpus").join(&name);
+        if fs::read_dir(corpus).map_or(0, Iterator::count) == 0 {
+            violations.push(format!("fuzz/corpus/{name} has no file to begin with"));
         }
     }
     Ok(())
