@@ -38,7 +38,7 @@ static FLEET: LazyLock<Fleet> = LazyLock::new(|| {
 static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy {
     scheduler_name: Some("gpu".to_owned()),
     cap_percent: true,
-    driver_root: Some("/opt/driver".to_owned()),
+    own_paths: vec!["/opt/driver".to_owned()],
     visible_devices: Some("void".to_owned()),
     ..Policy::default()
 });

@@ -3,10 +3,11 @@
 //! Taken from a request of the API server, and of anybody who asks the webhook. Keys that aren't here
 //! don't count; `null` is as good as absent, as Go writes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use mpshare_core::ResourceName;
 use mpshare_core::admission::{
-    Amount, Container, EnvVar, List, Mount, Place, Requirement, Rule, Subject, Term, Value, Volume,
+    Amount, Container, EnvVar, List, Place, Requirement, Rule, Subject, Term, Value, Volume,
 };
 use mpshare_core::ledger::Stage;
 use serde::Deserialize;
@@ -153,24 +154,28 @@ struct Variable {
 #[serde(default, rename_all = "camelCase")]
 struct VolumeMount {
     #[serde(deserialize_with = "nullable")]
-    name: String,
-    #[serde(deserialize_with = "nullable")]
     mount_path: String,
 }
 
 impl AdmittedPod {
-    /// What the rules look at.
-    pub fn subject(&self) -> Subject {
+    /// What the rules look at. Beside our own resources those are ours that configs have given other
+    /// names.
+    pub fn subject(&self, others: &BTreeSet<ResourceName>) -> Subject {
+        let own = OURS.into_iter().filter_map(|name| name.parse().ok());
+        let mut ours: Vec<ResourceName> = own.collect();
+        let more: Vec<_> = others.iter().filter(|name| !ours.contains(name)).cloned().collect();
+        ours.extend(more);
         let spec = &self.spec;
         let init = spec.init_containers.iter().enumerate().map(|(position, container)| {
             let is_sidecar = container.restart_policy.as_deref() == Some("Always");
             let stage = if is_sidecar { Stage::Sidecar } else { Stage::Init };
-            container.subject(List::Init, position, stage)
+            container.subject(List::Init, position, stage, &ours)
         });
         let main = spec.containers.iter().enumerate();
-        let main = main.map(|(position, it)| it.subject(List::Main, position, Stage::Main));
+        let main = main.map(|(position, it)| it.subject(List::Main, position, Stage::Main, &ours));
         let late = spec.ephemeral_containers.iter().enumerate();
-        let late = late.map(|(position, it)| it.subject(List::Ephemeral, position, Stage::Main));
+        let late =
+            late.map(|(position, it)| it.subject(List::Ephemeral, position, Stage::Main, &ours));
         let present = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         Subject {
             scheduler: present(&spec.scheduler_name),
@@ -230,12 +235,18 @@ impl VolumeSpec {
 }
 
 impl ContainerSpec {
-    fn subject(&self, list: List, position: usize, stage: Stage) -> Container {
-        let asked = OURS.into_iter().filter_map(|resource| {
+    fn subject(
+        &self,
+        list: List,
+        position: usize,
+        stage: Stage,
+        ours: &[ResourceName],
+    ) -> Container {
+        let asked = ours.iter().filter_map(|resource| {
             Some(Amount {
-                resource: resource.parse().ok()?,
-                units: self.resources.amount(resource)?,
-                text: self.resources.text(resource)?,
+                resource: resource.clone(),
+                units: self.resources.amount(resource.as_str())?,
+                text: self.resources.text(resource.as_str())?,
             })
         });
         let env = self.env.iter().map(|it| EnvVar {
@@ -245,7 +256,6 @@ impl ContainerSpec {
                 None => Value::Text(it.value.clone()),
             },
         });
-        let mounts = self.volume_mounts.iter();
         Container {
             name: self.name.clone(),
             place: Place { list, position, has_env: !self.env.is_empty() },
@@ -253,9 +263,7 @@ impl ContainerSpec {
             asked: asked.collect(),
             env: env.collect(),
             has_env_from: !self.env_from.is_empty(),
-            mounts: mounts
-                .map(|it| Mount { path: it.mount_path.clone(), volume: it.name.clone() })
-                .collect(),
+            mounts: self.volume_mounts.iter().map(|it| it.mount_path.clone()).collect(),
             is_privileged: self.security_context.privileged == Some(true),
             user: self.security_context.run_as_user,
         }
@@ -294,7 +302,7 @@ mod tests {
             },
         }))
         .unwrap();
-        insta::assert_debug_snapshot!(pod.subject());
+        insta::assert_debug_snapshot!(pod.subject(&BTreeSet::new()));
     }
 
     #[test]
@@ -318,7 +326,7 @@ mod tests {
         #[test]
         fn any_body_is_read_or_refused(text in r#"[\[\]{}":,a-z0-9 ]{0,80}"#) {
             if let Ok(pod) = serde_json::from_str::<AdmittedPod>(&text) {
-                drop(pod.subject());
+                drop(pod.subject(&BTreeSet::new()));
             }
         }
     }

@@ -189,17 +189,19 @@ impl NodeGpu {
         }
     }
 
-    /// The card as admission knows it; one without units can't be asked for.
+    /// The card as admission knows it: with all the units that it is cut into, of which fewer may be
+    /// offered while older shares live. One that has none isn't shared.
     fn fleet_card(&self) -> Option<FleetCard> {
         let card = self.card().filter(|card| card.units > 0)?;
-        let parts = u32::try_from(card.units).unwrap_or(u32::MAX);
-        let is_memory = card.resource.as_str() == MEMORY_RESOURCE;
+        let units = card.units.max(Memory::from_mib(self.memory_mib).pieces_of(card.unit));
+        let parts = u32::try_from(units).unwrap_or(u32::MAX);
+        let is_memory = card.resource.domain() != "nvidia.com";
         Some(FleetCard {
             // Units of memory have all threads, as `core::plan` cuts them.
             percent: ThreadPercent::FULL.split(if is_memory { 1 } else { parts }),
             resource: card.resource,
             unit: card.unit,
-            units: card.units,
+            units,
             driver: self.driver.as_deref().and_then(|text| text.parse().ok()),
         })
     }

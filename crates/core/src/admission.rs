@@ -21,7 +21,7 @@ pub use annotations::{OWN_ANNOTATIONS, guard};
 pub use change::{Changes, Edit, change};
 pub use fleet::{Fleet, FleetCard, FleetNode};
 pub use judge::judge;
-pub use subject::{Amount, Container, EnvVar, List, Mount, Place, Subject, Value, Volume};
+pub use subject::{Amount, Container, EnvVar, List, Place, Subject, Value, Volume};
 
 /// What the cluster's administrator has decided.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -32,8 +32,9 @@ pub struct Policy {
     pub cap_percent: bool,
     /// Which privileged containers are findings.
     pub privileged: Privileged,
-    /// Where the driver is on nodes, where that isn't `/`.
-    pub driver_root: Option<String>,
+    /// Directories of nodes that are the driver's or ours: the driver root where that isn't `/`, the
+    /// MPS root. `/run/nvidia` is one in any case.
+    pub own_paths: Vec<String>,
     /// What `NVIDIA_VISIBLE_DEVICES` says in containers whose cards aren't named by it.
     pub visible_devices: Option<String>,
 }

@@ -136,6 +136,10 @@ pub enum Reason {
     )]
     DevicesNamed { container: String, value: String },
     #[error(
+        "container `{container}` mounts something at `{path}`, by which it would be given a GPU that it wasn't given; hint: remove it, and ask for `aliyun.com/gpu-mem` or `nvidia.com/gpu`"
+    )]
+    DevicesMounted { container: String, path: String },
+    #[error(
         "container `{container}` sets `CUDA_VISIBLE_DEVICES` (`{value}`), but the one GPU of its share is its device 0; hint: remove it"
     )]
     CudaDevicesNamed { container: String, value: String },
@@ -198,7 +202,7 @@ pub enum Reason {
         driver: DriverVersion,
     },
     #[error(
-        "annotation `{annotation}` says which GPU a pod has, and is written by mpshare alone; hint: leave it as it is"
+        "annotation `{annotation}` says which GPU a pod has, and is written by mpshare alone; hint: leave it out of new pods, and as it is on others"
     )]
     AnnotationReserved { annotation: String },
     #[error(
@@ -369,6 +373,7 @@ codes! {
     AboveEveryGpu
     TwoResourcesInContainer
     DevicesNamed
+    DevicesMounted
     CudaDevicesNamed
     MpsVariable
     HiddenVariable

@@ -54,7 +54,7 @@ fn variables(at: Place) -> String {
 }
 
 /// The field of a list of containers.
-pub(crate) const fn list_name(list: List) -> &'static str {
+const fn list_name(list: List) -> &'static str {
     match list {
         List::Init => "initContainers",
         List::Main => "containers",

@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use mpshare_api::admission_review::{Request, Response};
 use mpshare_api::admitted_pod::AdmittedPod;
 use mpshare_core::Reason;
-use mpshare_core::admission::{Edit, Fleet, List, Policy, change, guard, judge};
+use mpshare_core::admission::{Fleet, Policy, change, guard, judge};
 use serde::Deserialize as _;
-use serde_json::Value;
 use thiserror::Error;
 
 use crate::metrics::Outcome;
 use crate::mode::Mode;
-use crate::patch::{list_name, operations};
+use crate::patch::operations;
 use crate::warnings::warnings;
 
 /// Why a question has no answer.
@@ -66,15 +65,12 @@ enum Write {
 
 /// Changes a pod so that it means what its author says; never refuses it.
 pub fn mutate(rules: Rules<'_>, mode: Mode, request: &Request) -> Result<Reviewed, Unanswerable> {
-    let write = write(request);
-    if !matches!(write, Write::Creation | Write::EphemeralContainers) {
+    // Containers that are added for debugging can't ask for units.
+    if write(request) != Write::Creation {
         return Ok(allowed(request));
     }
-    let subject = pod(request, Side::New)?.subject();
-    let mut changes = change(&subject, rules.fleet, rules.policy);
-    if write == Write::EphemeralContainers {
-        changes.edits.retain(|edit| is_of_new_container(request, edit));
-    }
+    let subject = pod(request, Side::New)?.subject(&rules.fleet.resources());
+    let changes = change(&subject, rules.fleet, rules.policy);
     let operations = operations(&request.object, &changes.edits);
     let outcome = if operations.is_empty() { Outcome::Allowed } else { Outcome::Patched };
     let shown = if mode == Mode::Audit { Vec::new() } else { warnings(&changes.notes) };
@@ -131,7 +127,8 @@ fn allowed(request: &Request) -> Reviewed {
 /// What is wrong with the pod. What was wrong with it before isn't held against a container that
 /// is added for debugging: the pod runs already.
 fn judged(rules: Rules<'_>, request: &Request) -> Result<Vec<Reason>, Unanswerable> {
-    let judge = |pod: AdmittedPod| judge(&pod.subject(), rules.fleet, rules.policy);
+    let judge =
+        |pod: AdmittedPod| judge(&pod.subject(&rules.fleet.resources()), rules.fleet, rules.policy);
     let mut findings = judge(pod(request, Side::New)?);
     if !request.old_object.is_null() {
         let before = judge(pod(request, Side::Old)?);
@@ -165,16 +162,4 @@ fn pod(request: &Request, side: Side) -> Result<AdmittedPod, Unanswerable> {
         return Err(Unanswerable::NoObject(field));
     }
     AdmittedPod::deserialize(object).map_err(|problem| Unanswerable::Object { field, problem })
-}
-
-/// Nothing of a pod that exists can change but for the containers that are added to it.
-fn is_of_new_container(request: &Request, edit: &Edit) -> bool {
-    let (Edit::SetEnv { at, .. } | Edit::AddEnv { at, .. }) = edit else { return false };
-    if at.list != List::Ephemeral {
-        return false;
-    }
-    let list = format!("/spec/{}", list_name(at.list));
-    let name = request.object.pointer(&format!("{list}/{}/name", at.position));
-    let before = request.old_object.pointer(&list).and_then(Value::as_array);
-    !before.into_iter().flatten().any(|container| container.get("name") == name)
 }

@@ -3,13 +3,13 @@
 //! The same pod gives the same edits, and a pod with its edits applied gives none.
 
 use super::environment::{
-    MEMORY_LIMIT, NVIDIA_DEVICES, PIPE_DIRECTORY, THREAD_PERCENTAGE, memory_limit, pipe_directory,
-    read_memory_limit, read_percent,
+    MEMORY_LIMIT, NVIDIA_DEVICES, PIPE_DIRECTORY, THREAD_PERCENTAGE, is_drivers_form, memory_limit,
+    pipe_directory, read_memory_limit, read_percent,
 };
-use super::fleet::Candidates;
+use super::fleet::{Candidates, is_memory};
 use super::subject::{Amount, Container, Place, Subject, Value};
 use super::{Fleet, Policy};
-use crate::{Reason, ResourceName, ThreadPercent};
+use crate::{Reason, ThreadPercent};
 
 /// The name that the API server gives a pod's scheduler where its spec has none.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
@@ -58,21 +58,16 @@ pub fn change(subject: &Subject, fleet: &Fleet, policy: &Policy) -> Changes {
         // A container that asks for two resources can't run; whichever is looked at is the wrong one.
         let Some(asked) = container.asked.first() else { continue };
         let cards = fleet.candidates(subject, &asked.resource);
-        let may_be_share = cards.is_empty() || cards.may_be_shared();
+        let is_share = cards.may_share(asked.units);
         let mut share = ShareOf { container, asked, cards, changes: &mut changes };
-        if may_be_share {
-            share.limit_memory();
-            if policy.cap_percent {
-                share.limit_threads();
-            }
+        share.limit_memory();
+        if is_share && policy.cap_percent {
+            share.limit_threads();
         }
         // Variables of a `ConfigMap` or a Secret would take the place of the device plugin's, those
         // of the spec take theirs (facts/kubernetes.md 2).
-        if container.has_env_from {
-            if may_be_share {
-                share.settle(policy);
-            }
-            share.settle_devices(policy);
+        if is_share && container.has_env_from {
+            share.settle(policy);
         }
     }
     changes
@@ -83,10 +78,6 @@ fn scheduler(subject: &Subject, policy: &Policy) -> Option<Edit> {
     let mut asked = subject.containers.iter().flat_map(|container| &container.asked);
     let is_ours = is_open && subject.node.is_none() && asked.any(|it| is_memory(&it.resource));
     policy.scheduler_name.clone().filter(|_| is_ours).map(Edit::SetScheduler)
-}
-
-pub(super) fn is_memory(resource: &ResourceName) -> bool {
-    resource.as_str() != "nvidia.com/gpu"
 }
 
 /// A container with a share of a card.
@@ -110,6 +101,7 @@ impl ShareOf<'_> {
             (Some(asked), Some(share)) if asked > share => {
                 (share, Some(Reason::MemoryLimitAboveShare { container, asked, share }))
             }
+            (Some(_), _) if is_drivers_form(text) => return,
             (Some(asked), _) => (asked, None),
             (None, Some(share)) => {
                 let text = text.clone();
@@ -154,10 +146,6 @@ impl ShareOf<'_> {
         {
             self.add(THREAD_PERCENTAGE, percent.to_string());
         }
-    }
-
-    /// Writes that no other card than its own is shown; one that is whole counts too.
-    fn settle_devices(&mut self, policy: &Policy) {
         if let Some(devices) = &policy.visible_devices {
             self.add(NVIDIA_DEVICES, devices.clone());
         }

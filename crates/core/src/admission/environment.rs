@@ -41,6 +41,13 @@ pub(super) fn memory_limit(memory: Memory) -> String {
     format!("0={}M", memory.mib())
 }
 
+/// Whether a limit is in a form that the driver takes for what it means, with device 0 alone.
+pub(super) fn is_drivers_form(text: &str) -> bool {
+    let amount = text.strip_prefix("0=").and_then(|it| it.strip_suffix(['M', 'G']));
+    let is_number = |it: &str| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit());
+    amount.is_some_and(is_number) && read_memory_limit(text).is_some()
+}
+
 /// The memory that a limit in any form leaves to a container with one card. Of several entries the
 /// last for device 0 counts, or the last without a device; where all are for other devices, which
 /// may be the card by another name, the smallest. `None` when it can't be read.

@@ -12,16 +12,16 @@ pub struct Fleet {
     nodes: BTreeMap<NodeName, FleetNode>,
 }
 
-/// A node.
+/// A node with shared cards. Whole ones don't matter: they have no share that could be stepped over.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FleetNode {
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Its cards, whatever state they are in.
+    /// Its shared cards, whatever state they are in.
     pub cards: Vec<FleetCard>,
 }
 
-/// A card.
+/// A shared card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FleetCard {
     /// The resource of its units.
@@ -30,30 +30,32 @@ pub struct FleetCard {
     pub unit: Memory,
     /// The threads of one unit.
     pub percent: ThreadPercent,
-    /// How many units there are; one is the whole card, without MPS.
+    /// How many units it is cut into; while old shares live, fewer may be offered.
     pub units: u64,
     /// The node's driver.
     pub driver: Option<DriverVersion>,
 }
 
 impl FleetCard {
-    /// Whether its containers are clients of an MPS daemon.
-    pub const fn is_shared(&self) -> bool {
-        self.units > 1
-    }
-
     /// Whether the MPS of its driver serves one user at a time; unknown drivers are taken for new
     /// ones.
     fn serves_one_user(&self) -> bool {
         let profile = self.driver.as_ref().map(VersionProfile::of);
-        self.is_shared() && profile.is_some_and(|it| it.is_none_or(|it| !it.has_multiuser_server()))
+        profile.is_some_and(|it| it.is_none_or(|it| !it.has_multiuser_server()))
     }
 }
 
 /// The cards of one resource to which a pod may come.
 #[derive(Debug)]
 pub(super) struct Candidates<'a> {
-    cards: Vec<(&'a NodeName, &'a FleetCard)>,
+    resource: &'a ResourceName,
+    cards: Vec<&'a FleetCard>,
+}
+
+/// Whether units of a resource are amounts of memory. NVIDIA's config renames the resource of its
+/// replicas within its own domain only.
+pub(super) fn is_memory(resource: &ResourceName) -> bool {
+    resource.domain() != "nvidia.com"
 }
 
 impl Fleet {
@@ -79,36 +81,33 @@ impl Fleet {
     pub(super) fn candidates<'a>(
         &'a self,
         subject: &Subject,
-        resource: &ResourceName,
+        resource: &'a ResourceName,
     ) -> Candidates<'a> {
         let nodes = self.nodes.iter();
         let nodes = nodes.filter(|(name, node)| subject.may_go_to(&name.0, &node.labels));
-        let cards = nodes.flat_map(|(name, node)| node.cards.iter().map(move |card| (name, card)));
-        Candidates { cards: cards.filter(|(_, card)| card.resource == *resource).collect() }
+        let cards = nodes.flat_map(|(_, node)| &node.cards);
+        Candidates { resource, cards: cards.filter(|card| card.resource == *resource).collect() }
+    }
+
+    /// The resources of all cards.
+    pub fn resources(&self) -> BTreeSet<ResourceName> {
+        let cards = self.nodes.values().flat_map(|node| &node.cards);
+        cards.map(|card| card.resource.clone()).collect()
     }
 }
 
 impl Candidates<'_> {
-    /// Whether no card is known that the pod may come to. There may be none yet: an autoscaler makes
-    /// nodes for pods that wait.
-    pub(super) fn is_empty(&self) -> bool {
-        self.cards.is_empty()
+    /// Whether so many units may be a share of a card. Units of memory are, also where no card is
+    /// known yet: an autoscaler makes nodes for pods that wait. Others may be whole cards, which
+    /// nobody tells of.
+    pub(super) fn may_share(&self, units: u64) -> bool {
+        is_memory(self.resource) || self.sharing(units).next().is_some()
     }
 
-    /// The most units that one container can get: of one shared card, or whole cards of one node.
-    pub(super) fn most_units(&self) -> u64 {
-        let mut whole: BTreeMap<&NodeName, u64> = BTreeMap::new();
-        for (name, card) in self.cards.iter().filter(|(_, card)| !card.is_shared()) {
-            let count = whole.entry(name).or_default();
-            *count = count.saturating_add(card.units);
-        }
-        let shared = self.cards.iter().filter(|(_, card)| card.is_shared());
-        shared.map(|(_, card)| card.units).chain(whole.into_values()).max().unwrap_or(0)
-    }
-
-    /// Whether one of the cards is shared.
-    pub(super) fn may_be_shared(&self) -> bool {
-        self.cards.iter().any(|(_, card)| card.is_shared())
+    /// The most units that one card has, of a resource of which no card is handed out whole.
+    pub(super) fn most_units(&self) -> Option<u64> {
+        let most = self.cards.iter().map(|card| card.units).max();
+        most.filter(|_| is_memory(self.resource))
     }
 
     /// The least memory that so many units are on any card that has them.
@@ -130,12 +129,11 @@ impl Candidates<'_> {
 
     /// A driver whose MPS serves one user at a time, of a card that the pod may come to.
     pub(super) fn single_user_driver(&self) -> Option<&DriverVersion> {
-        let card = self.cards.iter().find(|(_, card)| card.serves_one_user());
-        card.and_then(|(_, card)| card.driver.as_ref())
+        self.cards.iter().find(|card| card.serves_one_user())?.driver.as_ref()
     }
 
     fn sharing(&self, units: u64) -> impl Iterator<Item = &FleetCard> {
-        let cards = self.cards.iter().map(|(_, card)| *card);
-        cards.filter(move |card| card.is_shared() && units > 0 && card.units >= units)
+        let cards = self.cards.iter().copied();
+        cards.filter(move |card| units > 0 && card.units >= units)
     }
 }

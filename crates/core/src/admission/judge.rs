@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use super::change::is_memory;
 use super::environment::{
     CUDA_DEVICES, MEMORY_LIMIT, NVIDIA_DEVICES, PIPE_DIRECTORY, THREAD_PERCENTAGE, is_closed,
-    memory_limit, pipe_directory, read_memory_limit, read_percent,
+    is_drivers_form, memory_limit, pipe_directory, read_memory_limit, read_percent,
 };
-use super::fleet::Candidates;
+use super::fleet::{Candidates, is_memory};
 use super::subject::{Amount, Container, Subject, Value, Volume};
 use super::{Fleet, Policy, Privileged};
 use crate::{Reason, ThreadPercent};
 
-/// So many units of anything are no number that somebody counted.
+/// So many units of anything are no number that somebody counted; nor is one that can't be read.
 const ABSURD: u64 = 1_000_000;
+
+/// Where NVIDIA's container runtime looks for cards that are named by mounts.
+const DEVICE_MOUNTS: [&str; 2] =
+    ["/var/run/nvidia-container-devices", "/run/nvidia-container-devices"];
 
 /// What a container shows no GPU by.
 const NO_DEVICES: [&str; 3] = ["", "void", "none"];
@@ -55,24 +58,25 @@ impl Look<'_> {
     /// What it asks for where that may be a share, and the cards.
     fn share(&self) -> Option<(&Amount, &Candidates<'_>)> {
         let (asked, cards) = self.container.asked.first().zip(self.cards.as_ref())?;
-        (cards.is_empty() || cards.may_be_shared()).then_some((asked, cards))
+        cards.may_share(asked.units).then_some((asked, cards))
     }
 
     fn amounts(&self, fleet: &Fleet, found: &mut Vec<Reason>) {
         for Amount { resource, units, text } in &self.container.asked {
             let (container, resource, units) = (self.name(), resource.clone(), *units);
             let most = fleet.candidates(self.subject, &resource).most_units();
+            // The API server itself writes a plain 1000 as `1k`.
             let has_suffix = text.ends_with(|c: char| c.is_ascii_alphabetic());
             if units == 0 {
                 found.push(Reason::ZeroUnits { container, resource });
-            } else if has_suffix && (text.contains('i') || units >= ABSURD) {
+            } else if units >= ABSURD || (has_suffix && text.contains('i')) {
                 found.push(Reason::UnitsNotPlain {
                     container,
                     resource,
                     text: text.clone(),
                     units,
                 });
-            } else if most > 0 && units > most {
+            } else if let Some(most) = most.filter(|most| units > *most) {
                 found.push(Reason::AboveEveryGpu { container, resource, units, most });
             }
         }
@@ -118,7 +122,9 @@ impl Look<'_> {
 
     /// What `change` would have put right: it wasn't asked, or somebody came after it.
     fn limits(&self, found: &mut Vec<Reason>) {
-        let Some((asked, cards)) = self.share() else { return };
+        let Some((asked, cards)) = self.container.asked.first().zip(self.cards.as_ref()) else {
+            return;
+        };
         for variable in [MEMORY_LIMIT, THREAD_PERCENTAGE] {
             if let Some((_, Value::Elsewhere)) = self.container.variable(variable) {
                 let variable = variable.to_owned();
@@ -133,9 +139,10 @@ impl Look<'_> {
                 (Some(asked), Some(share)) if asked > share => {
                     Some(Reason::MemoryLimitAboveShare { container, asked, share })
                 }
+                (Some(_), _) if is_drivers_form(&text) => None,
                 (Some(asked), _) => {
                     let form = memory_limit(asked);
-                    (text != form).then_some(Reason::MemoryLimitForm { container, text, form })
+                    Some(Reason::MemoryLimitForm { container, text, form })
                 }
             });
         }
@@ -154,8 +161,17 @@ impl Look<'_> {
     }
 
     /// What is mounted over the way to the daemon: the pod's own mount is the later one and hides the
-    /// device plugin's (facts/kubernetes.md 2).
+    /// device plugin's (facts/kubernetes.md 2). And what NVIDIA's container runtime takes for the name
+    /// of a card, where it looks for mounts.
     fn mounts(&self, found: &mut Vec<Reason>) {
+        let names_card = |path: &str| {
+            DEVICE_MOUNTS.iter().any(|it| Path::of(it).is_at_or_above(&Path::of(path)))
+        };
+        let naming = self.container.mounts.iter().filter(|path| names_card(path));
+        found.extend(
+            naming
+                .map(|path| Reason::DevicesMounted { container: self.name(), path: path.clone() }),
+        );
         if self.share().is_none() {
             return;
         }
@@ -163,11 +179,10 @@ impl Look<'_> {
             let (path, shm, mps) = (Path::of(path), Path::of("/dev/shm"), Path::of("/mps"));
             path.is_at_or_above(&shm) || path.is_at_or_above(&mps) || mps.is_at_or_above(&path)
         };
-        let over = self.container.mounts.iter().filter(|mount| hides(&mount.path));
-        found.extend(over.map(|mount| Reason::MountOverShare {
-            container: self.name(),
-            path: mount.path.clone(),
-        }));
+        let over = self.container.mounts.iter().filter(|path| hides(path));
+        found.extend(
+            over.map(|path| Reason::MountOverShare { container: self.name(), path: path.clone() }),
+        );
     }
 
     fn is_too_privileged(&self) -> bool {
@@ -197,15 +212,16 @@ fn several_gpus(subject: &Subject) -> Option<Reason> {
 /// Directories of the node by which a pod reaches the cards or their daemons itself. Where a pod asks
 /// for units, what they are in counts too; others, such as exporters, mount `/` for good reasons.
 fn host_paths(subject: &Subject, policy: &Policy) -> Vec<Reason> {
-    let root = policy.driver_root.iter().map(String::as_str);
+    let own = policy.own_paths.iter().map(String::as_str);
     let roots: Vec<Path<'_>> =
-        ["/run/nvidia", "/var/run/nvidia"].into_iter().chain(root).map(Path::of).collect();
+        ["/run/nvidia", "/var/run/nvidia"].into_iter().chain(own).map(Path::of).collect();
     let reaches = |path: &str| {
-        let path = Path::of(path);
+        let path = Path::of(path).past_processes();
         let is_card = matches!(&*path.0, ["dev", name, ..] if name.starts_with("nvidia"));
         let is_within = roots.iter().any(|ours| ours.is_at_or_above(&path));
         let is_around = subject.asks()
-            && (roots.iter().any(|ours| path.is_at_or_above(ours)) || *path.0 == ["dev"]);
+            && (roots.iter().any(|ours| path.is_at_or_above(ours))
+                || matches!(&*path.0, ["dev"] | ["proc", ..]));
         is_card || is_within || is_around
     };
     let volumes = subject.volumes.iter().filter_map(|(name, volume)| match volume {
@@ -263,6 +279,16 @@ impl<'a> Path<'a> {
             }
         }
         Self(parts)
+    }
+
+    /// Without a way through a process: `/proc/1/root/x` is `/x` of the node.
+    fn past_processes(mut self) -> Self {
+        while self.0.first() == Some(&"proc") {
+            let way = self.0.iter().position(|part| matches!(*part, "root" | "cwd"));
+            let Some(way) = way else { break };
+            self.0.drain(..=way);
+        }
+        self
     }
 
     fn is_at_or_above(&self, other: &Path<'_>) -> bool {

@@ -76,8 +76,8 @@ pub struct Container {
     pub env: Vec<EnvVar>,
     /// Whether it has more variables, of which admission doesn't see the names.
     pub has_env_from: bool,
-    /// Its mounts.
-    pub mounts: Vec<Mount>,
+    /// The paths of its mounts.
+    pub mounts: Vec<String>,
     /// Whether it is privileged.
     pub is_privileged: bool,
     /// `securityContext.runAsUser` of the container.
@@ -111,15 +111,6 @@ pub enum Value {
     Text(String),
     /// `valueFrom`: known when the container starts.
     Elsewhere,
-}
-
-/// A mount.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mount {
-    /// The path in the container.
-    pub path: String,
-    /// The volume's name.
-    pub volume: String,
 }
 
 impl Container {

@@ -25,7 +25,8 @@ fn card(resource: &str, unit: u64, units: u32, driver: &str) -> FleetCard {
     }
 }
 
-/// A card of 15 GiB in units of 1 GiB; one in 4 and one in 2 replicas; two whole ones; an old driver.
+/// A card of 15 GiB in units of 1 GiB; one in 4 and one in 2 replicas; one of one unit; an old driver.
+/// Of the nodes of pool `1x` with their whole cards nobody tells.
 fn fleet() -> Fleet {
     let mut fleet = Fleet::default();
     let mut add = |node: &str, pool: &str, cards: Vec<FleetCard>| {
@@ -36,7 +37,7 @@ fn fleet() -> Fleet {
     add("memory", "m", vec![card(MEMORY, 1024, 15, "555.1")]);
     add("quarters", "4x", vec![card(GPU, 3840, 4, "555.1")]);
     add("halves", "2x", vec![card(GPU, 8192, 2, "555.1")]);
-    add("whole", "1x", vec![card(GPU, 16384, 1, "555.1"); 2]);
+    add("single", "one", vec![card(GPU, 8192, 1, "555.1")]);
     add("old", "old", vec![card(GPU, 8192, 2, "535.1")]);
     fleet
 }
@@ -64,7 +65,7 @@ impl Container {
     }
 
     fn mounting(mut self, path: &str) -> Self {
-        self.mounts.push(Mount { path: path.to_owned(), volume: "v".to_owned() });
+        self.mounts.push(path.to_owned());
         self
     }
 }
@@ -149,7 +150,7 @@ fn a_limit_above_the_share_is_lowered_to_it() {
         admitted(&pod(container(MEMORY, units).with(LIMIT, text)), LIMIT).0.unwrap()
     };
     assert_eq!(of(7, "0=8G"), "0=7168M");
-    assert_eq!(of(7, "0=4G"), "0=4096M");
+    assert_eq!(of(7, "0=4G"), "0=4G", "it is what the driver takes");
     assert_eq!(of(7, "0=2G,1=4G"), "0=2048M", "an entry for another card drops every limit");
     let (limit, notes) = admitted(&pod(container(MEMORY, 2).with(LIMIT, "4294967296")), LIMIT);
     assert_eq!(limit.unwrap(), "0=2048M");
@@ -167,20 +168,23 @@ fn the_smallest_share_of_the_nodes_that_a_pod_may_go_to_counts() {
         let pod = in_pool(pool, container(GPU, 1).with(LIMIT, "0=6G"));
         admitted(&pod, LIMIT).0.unwrap()
     };
-    assert_eq!((limited("2x").as_str(), limited("4x").as_str()), ("0=6144M", "0=3840M"));
+    assert_eq!((limited("2x").as_str(), limited("4x").as_str()), ("0=6G", "0=3840M"));
+    // One unit may be all that a card has to offer, and a share all the same.
+    let alone = in_pool("one", container(GPU, 1).with(LIMIT, "0=2G,1=4G"));
+    assert_eq!(admitted(&alone, LIMIT).0.unwrap(), "0=2048M");
     let anywhere = pod(container(GPU, 1).with(LIMIT, "0=6G"));
     assert_eq!(admitted(&anywhere, LIMIT).0.unwrap(), "0=3840M");
     let twice = in_pool("4x", container(GPU, 2).with(LIMIT, "0=6G"));
-    assert_eq!(admitted(&twice, LIMIT).0.unwrap(), "0=6144M");
+    assert_eq!(admitted(&twice, LIMIT).0.unwrap(), "0=6G");
     let rule = Rule::In(vec!["halves".to_owned()]);
     let term = Term {
         labels: vec![Requirement { key: "kubernetes.io/hostname".to_owned(), rule }],
         fields: Vec::new(),
     };
     let by_affinity = Subject { node_terms: vec![term], ..anywhere.clone() };
-    assert_eq!(admitted(&by_affinity, LIMIT).0.unwrap(), "0=6144M");
+    assert_eq!(admitted(&by_affinity, LIMIT).0.unwrap(), "0=6G");
     let bound = Subject { node: Some("halves".to_owned()), ..anywhere };
-    assert_eq!(admitted(&bound, LIMIT).0.unwrap(), "0=6144M");
+    assert_eq!(admitted(&bound, LIMIT).0.unwrap(), "0=6G");
 }
 
 #[test]
@@ -193,11 +197,14 @@ fn where_no_gpu_is_known_a_limit_is_only_written_as_the_driver_takes_it() {
 }
 
 #[test]
-fn the_limits_of_whole_cards_are_nobodys_business() {
-    let pod =
-        in_pool("1x", container(GPU, 2).with(LIMIT, "much").with("CUDA_VISIBLE_DEVICES", "1"));
-    assert_eq!(admitted(&pod, LIMIT), (Some("much".to_owned()), Vec::new()));
-    is_fine(&pod);
+fn of_cards_that_may_be_whole_only_the_form_of_a_limit_is_looked_at() {
+    let whole = container(GPU, 8).with("CUDA_VISIBLE_DEVICES", "1").mounting("/dev/shm");
+    is_fine(&pod(whole.clone()));
+    let mut whole = in_pool("1x", whole.with(LIMIT, "0=2G,1=4G"));
+    assert_eq!(admitted(&whole, LIMIT), (Some("0=2048M".to_owned()), Vec::new()));
+    whole.containers[0].has_env_from = true;
+    let policy = Policy { visible_devices: Some("void".to_owned()), ..policy() };
+    assert_eq!(change(&whole, &fleet(), &policy).edits.len(), 1);
 }
 
 #[test]
@@ -254,17 +261,6 @@ fn variables_that_nobody_sees_are_outweighed_by_the_specs() {
 }
 
 #[test]
-fn of_a_whole_card_only_which_cards_are_shown_is_written() {
-    let mut hidden = container(GPU, 1);
-    hidden.has_env_from = true;
-    let visible_devices = Some("void".to_owned());
-    let policy = Policy { visible_devices, ..policy() };
-    let changes = change(&in_pool("1x", hidden), &fleet(), &policy);
-    let [Edit::AddEnv { name, value, .. }] = &*changes.edits else { panic!("{changes:?}") };
-    assert_eq!((name.as_str(), value.as_str()), ("NVIDIA_VISIBLE_DEVICES", "void"));
-}
-
-#[test]
 fn where_shares_differ_the_smallest_is_written_and_said() {
     let mut hidden = container(GPU, 1);
     hidden.has_env_from = true;
@@ -313,8 +309,8 @@ fn amounts_that_nobody_can_mean_are_found() {
     assert_eq!(sentences(&written("1Ki", 1024)).len(), 1);
     // The API server writes a plain 1000 so.
     assert!(sentences(&written("1k", 1000))[0].contains("has more than 15"));
-    is_fine(&in_pool("1x", container(GPU, 2)));
-    assert_eq!(sentences(&in_pool("1x", container(GPU, 3))).len(), 1);
+    // Whole cards are a matter of the node.
+    is_fine(&pod(container(GPU, 8)));
     assert_eq!(judge(&pod(container(MEMORY, 99)), &Fleet::default(), &policy()), []);
 }
 
@@ -410,6 +406,18 @@ fn volumes_over_the_way_to_the_daemon_are_found() {
 }
 
 #[test]
+fn mounts_that_name_gpus_are_found_with_and_without_a_request() {
+    let path = "/var/run/nvidia-container-devices/all";
+    let none = Container { asked: Vec::new(), ..container(MEMORY, 1) };
+    for container in [none, container(MEMORY, 1)] {
+        is_found(
+            &pod(container.mounting(path)),
+            "container `c` mounts something at `/var/run/nvidia-container-devices/all`, by which it would be given a GPU that it wasn't given; hint: remove it, and ask for `aliyun.com/gpu-mem` or `nvidia.com/gpu`",
+        );
+    }
+}
+
+#[test]
 fn paths_of_the_node_that_reach_gpus_are_found() {
     let with = |path: &str, container: Container| {
         let volumes = [("v".to_owned(), Volume::HostPath(path.to_owned()))].into();
@@ -420,15 +428,17 @@ fn paths_of_the_node_that_reach_gpus_are_found() {
         &with("/run/nvidia/mps", none()),
         "volume `v` is `/run/nvidia/mps` of the node, by which its pod could reach GPUs past all shares; hint: remove it, and ask for `aliyun.com/gpu-mem` or `nvidia.com/gpu`",
     );
-    for path in ["/dev/nvidia0", "/dev/nvidiactl", "/var/run/nvidia", "/run//nvidia/./mps"] {
+    let processes = ["/proc/1/root/run/nvidia", "/proc/1/task/1/cwd/proc/self/root/dev/nvidia0"];
+    let direct = ["/dev/nvidia0", "/dev/nvidiactl", "/var/run/nvidia", "/run//nvidia/./mps"];
+    for path in direct.into_iter().chain(processes) {
         assert_eq!(sentences(&with(path, none())).len(), 1, "{path}");
     }
-    for path in ["/", "/dev", "/run", "/var/run"] {
+    for path in ["/", "/dev", "/run", "/var/run", "/proc", "/proc/1/root"] {
         is_fine(&with(path, none()));
         assert_eq!(sentences(&with(path, container(MEMORY, 1))).len(), 1, "{path}");
     }
     is_fine(&with("/data/nvidia", container(MEMORY, 1)));
-    let rooted = Policy { driver_root: Some("/opt/driver".to_owned()), ..policy() };
+    let rooted = Policy { own_paths: vec!["/opt/driver".to_owned()], ..policy() };
     assert_eq!(judge(&with("/opt/driver/lib", none()), &fleet(), &rooted).len(), 1);
 }
 
@@ -474,7 +484,7 @@ fn our_annotations_are_ours_to_set_change_and_remove() {
     for (before, after) in [(none.clone(), of("a")), (of("a"), of("b")), (of("a"), none)] {
         assert_eq!(
             guard(&before, &after).unwrap().to_string(),
-            "annotation `mpshare.io/allocation` says which GPU a pod has, and is written by mpshare alone; hint: leave it as it is"
+            "annotation `mpshare.io/allocation` says which GPU a pod has, and is written by mpshare alone; hint: leave it out of new pods, and as it is on others"
         );
     }
 }

@@ -66,6 +66,9 @@ struct PolicyOptions {
     /// Where the driver is on nodes, where that isn't `/`; pods that mount it are findings.
     #[arg(long, env = "DRIVER_ROOT")]
     driver_root: Option<String>,
+    /// The MPS root on nodes; pods that mount it are findings.
+    #[arg(long, env = "MPS_ROOT", default_value = "/run/nvidia/mps")]
+    mps_root: String,
     /// What `NVIDIA_VISIBLE_DEVICES` says in containers with `envFrom`: `void` where cards are named
     /// by CDI, `/var/run/nvidia-container-devices` where they are named by mounts. Leave it out where
     /// the device plugin names them by that variable.
@@ -162,7 +165,7 @@ impl PolicyOptions {
                 PrivilegedOption::WithUnits => Privileged::WithUnits,
                 PrivilegedOption::All => Privileged::All,
             },
-            driver_root: present(self.driver_root),
+            own_paths: present(self.driver_root).into_iter().chain([self.mps_root]).collect(),
             visible_devices: present(self.visible_devices),
         }
     }

@@ -80,11 +80,14 @@ impl Cluster {
         let nodes: Vec<Node> = (0..rng.usize(1..=4)).map(|n| Node::random(rng, n)).collect();
         let mut fleet = Fleet::default();
         for node in &nodes {
-            let cards = node.cards.iter().enumerate().map(|(index, it)| it.annotation(index));
-            let text = Value::Array(cards.collect()).to_string();
+            // Nodes tell of shared cards only.
+            let cards = node.cards.iter().filter(|card| card.is_shared()).enumerate();
+            let cards: Vec<Value> = cards.map(|(index, it)| it.annotation(index)).collect();
+            let shared = cards.len();
+            let text = Value::Array(cards).to_string();
             let annotations = [("mpshare.io/gpus".to_owned(), text)].into();
             let known = fleet_node(&annotations, &node.labels);
-            assert_eq!(known.cards.len(), node.cards.len());
+            assert_eq!(known.cards.len(), shared);
             fleet.set(&NodeName(node.name.clone()), known);
         }
         // By the environment, by mounts, by CDI.
@@ -94,7 +97,7 @@ impl Cluster {
             cap_percent: rng.bool(),
             privileged: [Privileged::Allowed, Privileged::WithUnits, Privileged::All]
                 [rng.usize(0..3)],
-            driver_root: rng.bool().then(|| "/opt/driver".to_owned()),
+            own_paths: rng.bool().then(|| "/opt/driver".to_owned()).into_iter().collect(),
             visible_devices: visible[rng.usize(0..3)].clone(),
         };
         Self { nodes, fleet, policy }

@@ -49,11 +49,13 @@ impl Client<'_> {
     }
 
     /// Known, and why clusters should name cards by CDI or by mounts: where they are named by the
-    /// variable itself, admission can't know the value that `envFrom` would take the place of.
+    /// variable itself, admission can't know the value that `envFrom` would take the place of. And of
+    /// whole cards it doesn't know how their plugin names them.
     fn is_known_hole(&self) -> bool {
         let is_named = list(self.container, "env").iter().any(|it| it["name"] == NVIDIA_DEVICES);
         let has_env_from = !list(self.container, "envFrom").is_empty();
-        self.policy.visible_devices.is_none() && has_env_from && !is_named
+        let may_be_whole = !self.card.is_shared();
+        (self.policy.visible_devices.is_none() || may_be_whole) && has_env_from && !is_named
     }
 
     /// It finds its own card's daemon.
