@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -9,7 +10,7 @@ use crate::{DriverVersion, Memory};
 
 /// A card's UUID in NVML's form, `GPU-` and hexadecimal digits in groups.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GpuUuid(String);
+pub struct GpuUuid(Arc<str>);
 
 /// A text that isn't the UUID of a card.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -37,7 +38,7 @@ impl FromStr for GpuUuid {
             (1..=60).contains(&rest.len())
                 && rest.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
         });
-        if valid { Ok(Self(text.to_owned())) } else { Err(ParseUuidError(text.to_owned())) }
+        if valid { Ok(Self(text.into())) } else { Err(ParseUuidError(text.to_owned())) }
     }
 }
 

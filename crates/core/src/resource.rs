@@ -2,15 +2,17 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use thiserror::Error;
 
 /// The name of an extended resource, such as `nvidia.com/gpu`.
 ///
 /// Checked as the kubelet checks a registration (facts/kubernetes.md 1.2), and within 63
-/// characters, because the name becomes a directory and a socket name.
+/// characters, because the name becomes a directory and a socket name. Copies share its text: a
+/// cluster's ledger has one for each card, and copies them whenever it counts a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ResourceName(String);
+pub struct ResourceName(Arc<str>);
 
 /// Why a text isn't the name of an extended resource.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -58,7 +60,7 @@ impl FromStr for ResourceName {
         if !is_dns_subdomain(domain) || domain.starts_with("requests.") || !is_qualified(name) {
             return Err(form());
         }
-        Ok(Self(text.to_owned()))
+        Ok(Self(text.into()))
     }
 }
 

@@ -21,7 +21,7 @@ use mpshare_mps::ProcessId;
 /// kubelet starts again and again.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// It isn't broken before it was silent so often: a supervisor that was itself stopped, or had no
+/// It isn't broken before it was silent more often than that: a supervisor that was itself stopped, or had no
 /// processor, finds all the time gone in a single look.
 const MIN_LOOKS: u32 = 3;
 

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::Event;
@@ -22,6 +23,10 @@ use tokio::sync::mpsc;
 
 /// How many Events may wait.
 const QUEUE: usize = 256;
+
+/// Between two Events: whoever reaches the webhook can have some written, and they are kept for an
+/// hour.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The reason of these Events.
 const REASON: &str = "AdmissionAudit";
@@ -112,6 +117,7 @@ pub(crate) async fn run(client: &Client, mut reports: Reports) {
                 failures.failed(&sentence(&error));
             }
         }
+        tokio::time::sleep(PAUSE).await;
     }
     // Nobody is left who could report.
     std::future::pending::<()>().await;

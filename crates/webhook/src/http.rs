@@ -21,7 +21,11 @@ use crate::review::{self, Reviewed, Unanswerable};
 use crate::webhook::Webhook;
 
 /// The longest review: an object and its old form have 3 MiB at most, by the limit of a request.
-const MAX_BODY: usize = 8 * 1024 * 1024;
+const MAX_BODY: usize = 4 * 1024 * 1024;
+
+/// How many reviews are taken at a time. Whoever reaches the port can send some; API servers have
+/// few under way.
+pub(crate) const AT_A_TIME: usize = 64;
 
 /// How long a body may take to come; API servers wait 10 s for the answer unless told otherwise.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
@@ -67,6 +71,10 @@ async fn answer(webhook: &Webhook, verb: Verb, mode: &str, body: Body) -> Respon
 }
 
 async fn reviewed(webhook: &Webhook, verb: Verb, mode: Mode, body: Body) -> Response {
+    let Ok(_place) = webhook.places.try_acquire() else {
+        let problem = format!("{AT_A_TIME} reviews are under way");
+        return (StatusCode::SERVICE_UNAVAILABLE, problem).into_response();
+    };
     let body = match tokio::time::timeout(BODY_WITHIN, to_bytes(body, MAX_BODY)).await {
         Ok(Ok(body)) => body,
         Ok(Err(error)) => {

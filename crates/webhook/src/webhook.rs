@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mpshare_core::admission::{Fleet, Policy};
+use tokio::sync::Semaphore;
 
 use crate::audit::Reporter;
+use crate::http::AT_A_TIME;
 use crate::metrics::Metrics;
 use crate::review::Rules;
 use crate::serving::Serving;
@@ -19,6 +21,8 @@ pub(crate) struct Webhook {
     pub(crate) metrics: Metrics,
     pub(crate) reporter: Reporter,
     pub(crate) nodes_listed: AtomicBool,
+    /// For the reviews that are taken at a time.
+    pub(crate) places: Semaphore,
     is_ending: AtomicBool,
     fleet: Mutex<Fleet>,
 }
@@ -32,6 +36,7 @@ impl Webhook {
             metrics: Metrics::default(),
             reporter,
             nodes_listed: AtomicBool::new(false),
+            places: Semaphore::new(AT_A_TIME),
             is_ending: AtomicBool::new(false),
             fleet: Mutex::default(),
         }

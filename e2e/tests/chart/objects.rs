@@ -209,7 +209,6 @@ fn rights_are_named_one_by_one() {
             "create events ",
             "create events ",
             "create pods/binding ",
-            "create secrets ",
             "get,list,watch configmaps nvidia-device-plugin-configs",
             "get,list,watch nodes ",
             "get,list,watch pods ",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::fit::{Plan, Unfit};
 use super::usage::{NodeUse, UNKNOWN, UNKNOWN_USE};
 use super::{Allocation, Claim, Demand, NodeFacts, NodeName, PodFacts, PodUid};
-use crate::Reason;
+use crate::{Reason, ResourceName};
 
 /// How long a bind may still take effect of which nobody knows how it ended; the API server gives
 /// up on a request after a minute.
@@ -17,6 +17,8 @@ const UNCERTAIN: Duration = Duration::from_secs(90);
 #[derive(Debug, Default)]
 pub struct Ledger {
     nodes: BTreeMap<NodeName, NodeFacts>,
+    /// The resources of all cards that there ever were: a handful.
+    resources: BTreeSet<ResourceName>,
     pods: BTreeMap<PodUid, PodFacts>,
     /// What pods claimed whose claims have been changed since.
     trusted: BTreeMap<PodUid, Allocation>,
@@ -60,10 +62,22 @@ pub enum Reserved {
 
 impl Ledger {
     /// Takes in what a node says.
-    pub fn set_node(&mut self, name: &NodeName, facts: NodeFacts) {
+    pub fn set_node(&mut self, name: &NodeName, mut facts: NodeFacts) {
+        for card in facts.cards.iter_mut().flatten() {
+            self.share_name(&mut card.resource);
+        }
         if self.nodes.get(name) != Some(&facts) {
             self.nodes.insert(name.clone(), facts);
             self.count(name);
+        }
+    }
+
+    /// Makes all cards have the text of their resource's name in one place: it is compared for each
+    /// node of each question, and of thousands of places few are in a cache.
+    fn share_name(&mut self, name: &mut ResourceName) {
+        match self.resources.get(name) {
+            Some(known) => known.clone_into(name),
+            None => drop(self.resources.insert(name.clone())),
         }
     }
 

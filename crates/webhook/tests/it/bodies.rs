@@ -50,11 +50,11 @@ async fn a_body_above_the_limit_is_refused_and_the_next_review_answered() {
     let kube = cluster().await;
     let webhook = started(&kube, self_made()).await;
     let mut large = pod("4");
-    large["metadata"]["annotations"] = json!({"a": "x".repeat(7 * 1024 * 1024)});
+    large["metadata"]["annotations"] = json!({"a": "x".repeat(3 * 1024 * 1024)});
     let mut connection = connect(&kube, &webhook).await;
     let response = ask(&mut connection, "/mutate/warn", json!({"object": large})).await;
     assert_eq!(response["allowed"], true);
-    let body = vec![b' '; 9 * 1024 * 1024];
+    let body = vec![b' '; 5 * 1024 * 1024];
     // The server may hang up before it has read all of it.
     if let Ok(answer) = connection.post("/mutate/warn", &body).await {
         assert_eq!(answer.code, 400, "{answer:?}");

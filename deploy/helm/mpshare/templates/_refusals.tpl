@@ -43,6 +43,9 @@ with another cluster than they asked for.
 {{- if and $v.scheduler.podMonitor (ne $v.scheduler.mode "second") -}}
 {{- fail (printf "scheduler.podMonitor: with scheduler.mode `%s` nothing has metrics that Prometheus could reach; hint: leave it out" $v.scheduler.mode) -}}
 {{- end -}}
+{{- if and $v.webhook.enabled (eq $v.webhook.failurePolicy "Fail") (not (include "mpshare.hasConditions" .)) -}}
+{{- fail "webhook.failurePolicy=Fail: API servers before 1.30 ask the webhook about each pod of the cluster, so that none could be created while it is away; hint: leave it out" -}}
+{{- end -}}
 {{- include "mpshare.refuseConfigs" . -}}
 {{- end }}
 

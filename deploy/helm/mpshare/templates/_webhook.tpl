@@ -56,16 +56,17 @@ namespaceSelector:
 
 {{- define "mpshare.asksForUnits" -}}
 (object.spec.?containers.orValue([]) + object.spec.?initContainers.orValue([])).exists(it,
-"aliyun.com/gpu-mem" in it.?resources.?limits.orValue({}) || "nvidia.com/gpu" in it.?resources.?limits.orValue({}))
+it.?resources.?limits.orValue({}).exists(name, name in {{ .Values.webhook.resourceNames | toJson }}))
 {{- end }}
 
 {{/* What of a pod without units could reach a GPU. Rather too much: the webhook looks closely. */}}
 {{- define "mpshare.mayReachGpus" -}}
 (object.spec.?containers.orValue([]) + object.spec.?initContainers.orValue([]) + object.spec.?ephemeralContainers.orValue([])).exists(it,
-it.?env.orValue([]).exists(variable, variable.name == "NVIDIA_VISIBLE_DEVICES" || variable.name.startsWith("CUDA_MPS_"))
+it.?env.orValue([]).exists(variable, variable.name == "NVIDIA_VISIBLE_DEVICES" || variable.name.startsWith("CUDA_MPS_")) ||
+it.?volumeMounts.orValue([]).exists(mount, mount.mountPath.contains("nvidia-container-devices"))
 {{- if eq .Values.webhook.privileged "all" }} || it.?securityContext.?privileged.orValue(false){{ end }}) ||
 object.spec.?volumes.orValue([]).exists(it, it.?hostPath.?path.orValue("").contains("nvidia")
-{{- with include "mpshare.driverRootOfPods" . }} || it.?hostPath.?path.orValue("").contains({{ last (splitList "/" .) | quote }}){{ end }})
+{{- range list (include "mpshare.driverRootOfPods" .) .Values.mps.root }}{{ with . }} || it.?hostPath.?path.orValue("").contains({{ last (splitList "/" .) | quote }}){{ end }}{{ end }})
 {{- end }}
 
 {{/* The driver root where it isn't `/`, for rules about pods. */}}

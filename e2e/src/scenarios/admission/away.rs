@@ -96,8 +96,8 @@ fn down(cluster: &Cluster) -> Result<()> {
         "    without the webhook 4294967296 bytes are no limit, its share is: {got} of {share} MiB"
     );
     let claim = "mpshare.io/allocation={}";
-    let said =
-        cluster.shell(&format!("kubectl annotate pod {LIMITED_POD} {claim} 2>&1 || true"))?;
+    let said = cluster
+        .shell(&format!("kubectl annotate --overwrite pod {LIMITED_POD} {claim} 2>&1 || true"))?;
     ensure!(said.contains("is written by mpshare alone"), "{said}");
     cluster.kubectl(&["delete", "pod", LIMITED_POD, "--grace-period=1"])?;
     scale(cluster, 2)?;
