@@ -85,13 +85,6 @@ impl NodeUse {
         let Some((wish, cards)) = self.only_one(demand) else {
             return self.choose(demand).map(drop).map_err(Unfit);
         };
-        if self
-            .opening
-            .as_ref()
-            .is_some_and(|(of, most)| wish.resource == *of && wish.units <= *most)
-        {
-            return Ok(());
-        }
         let Some(need) = need(&[wish], cards).map_err(|why| Unfit(why.into()))? else {
             return Ok(());
         };
@@ -101,7 +94,8 @@ impl NodeUse {
         Err(Unfit(Why::Full { node: self, needs: vec![need] }))
     }
 
-    /// [`NodeUse::opening`] of these cards.
+    /// The resource of the cards, where they have one, and the most units that one of them has for one
+    /// more client.
     pub(super) fn opening(&self) -> Option<(ResourceName, u64)> {
         let cards = self.cards.as_ref().ok()?;
         let resource = &cards.first()?.card.resource;

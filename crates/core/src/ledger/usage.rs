@@ -33,10 +33,6 @@ pub struct NodeUse {
     pub max_pods: Option<u32>,
     /// The pods of which nothing says where they are.
     pub unplaced: Vec<PodUid>,
-    /// The resource of the cards, where they have one, and the most units that one of them has for
-    /// one more client. It says the same as the cards and is in fewer places of the memory, which
-    /// counts where thousands of nodes are asked for each pod.
-    pub(super) opening: Option<(ResourceName, u64)>,
 }
 
 impl CardUse {
@@ -72,7 +68,6 @@ pub(super) static UNKNOWN_USE: NodeUse = NodeUse {
     policy: Policy::Binpack,
     max_pods: None,
     unplaced: Vec::new(),
-    opening: None,
 };
 
 impl NodeUse {
@@ -87,12 +82,10 @@ impl NodeUse {
             policy: facts.policy,
             max_pods: facts.max_pods,
             unplaced: Vec::new(),
-            opening: None,
         };
         for (uid, demand, claim) in pods {
             usage.add(uid, demand, claim);
         }
-        usage.opening = usage.opening();
         usage
     }
 
