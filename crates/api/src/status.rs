@@ -120,6 +120,10 @@ pub struct GpuStatus {
     /// The processes on a card that is handed out whole.
     #[serde(default)]
     pub processes: Vec<ClientStatus>,
+    /// What processes on the card do that they shouldn't, and what was done about it. The card is
+    /// in service all the same.
+    #[serde(default)]
+    pub findings: Vec<ReasonText>,
 }
 
 /// Where a card is in its life.
@@ -192,6 +196,9 @@ pub struct ClientStatus {
     pub memory_mib: Option<u64>,
     /// UID of its pod, read from its cgroup.
     pub pod_uid: Option<String>,
+    /// Id of its container as the runtime has it, read from its cgroup.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_id: Option<String>,
 }
 
 /// A [`Reason`] as it crosses a process.
@@ -255,6 +262,7 @@ impl GpuStatus {
             generation: String::new(),
             daemon: None,
             processes: Vec::new(),
+            findings: Vec::new(),
         }
     }
 }

@@ -59,7 +59,7 @@ mod tests {
     use mpshare_api::status::ClientStatus;
 
     fn status(used: Option<u64>) -> NodeStatus {
-        let process = ClientStatus { pid: 1, memory_mib: used, pod_uid: None };
+        let process = ClientStatus { pid: 1, memory_mib: used, pod_uid: None, container_id: None };
         let processes = vec![process.clone(), process];
         testing::status("", vec![GpuStatus { processes, ..testing::gpu("GPU-ab", 0) }])
     }

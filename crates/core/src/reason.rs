@@ -301,6 +301,50 @@ pub enum Reason {
     )]
     UserWaits { gpu: GpuUuid, pid: i32, uid: u32, served: u32 },
     #[error(
+        "{} uses {used} of `{gpu}` in processes {pids:?}, more than {share} ({}); hint: MPS limits each process by itself: start fewer of them, or ask for more units",
+        container.as_ref().map_or_else(|| format!("pod `{pod}`"), |id| format!("container `{id}` of pod `{pod}`")),
+        match (shares, container) {
+            (1, _) => "its share".to_owned(),
+            (_, None) => format!("its {shares} shares in all"),
+            (_, Some(_)) => format!("the largest of its pod's {shares} shares"),
+        }
+    )]
+    ShareExceeded {
+        gpu: GpuUuid,
+        pod: String,
+        container: Option<String>,
+        shares: usize,
+        used: Memory,
+        share: Memory,
+        pids: Vec<i32>,
+    },
+    #[error(
+        "process {pid} of pod `{pod}` was ended: it had {memory} of `{gpu}`, its pod's processes {used} together, and their share is {share}; hint: start fewer processes, or ask for more units"
+    )]
+    ProcessEvicted {
+        gpu: GpuUuid,
+        pod: String,
+        pid: i32,
+        memory: Memory,
+        used: Memory,
+        share: Memory,
+    },
+    #[error(
+        "process {pid} (`{command}`, cgroup `{cgroup}`) uses {} of `{gpu}` and belongs to no share of it; hint: end it, or have it ask for units",
+        memory.map_or_else(|| "memory".to_owned(), |memory| memory.to_string())
+    )]
+    OutsideShares {
+        gpu: GpuUuid,
+        pid: i32,
+        command: String,
+        cgroup: String,
+        memory: Option<Memory>,
+    },
+    #[error(
+        "process {pid} (`{command}`, cgroup `{cgroup}`) was ended: it used `{gpu}` and belonged to no share of it; hint: have it ask for units"
+    )]
+    OutsiderEnded { gpu: GpuUuid, pid: i32, command: String, cgroup: String },
+    #[error(
         "no MPS server comes up on `{gpu}`; hint: look at `server.log` beside its pipe directory and at `dmesg`"
     )]
     NoServer { gpu: GpuUuid },
@@ -412,6 +456,10 @@ codes! {
     ServerFault
     CardInUse
     UserWaits
+    ShareExceeded
+    ProcessEvicted
+    OutsideShares
+    OutsiderEnded
     NoServer
     ServerStuck
     ComputeModeDenied

@@ -186,8 +186,12 @@ mod tests {
 
     #[test]
     fn a_former_owner_is_waited_for_while_it_has_any_process_and_a_neighbour_is_not() {
-        let client =
-            |pid, pod: &str| ClientStatus { pid, memory_mib: None, pod_uid: Some(pod.into()) };
+        let client = |pid, pod: &str| ClientStatus {
+            pid,
+            memory_mib: None,
+            pod_uid: Some(pod.into()),
+            container_id: None,
+        };
         let looked = |alive: &[&str]| FormerPods {
             revision: 5,
             alive: alive.iter().map(|uid| (*uid).to_owned()).collect(),

@@ -194,8 +194,12 @@ mod tests {
         let mut before = record(&[unit(0, 0)], "pod-c");
         before.former_pods = vec!["pod-a".into(), "pod-b".into()];
         let mut gpu = ready(0, "any");
-        gpu.daemon.as_mut().unwrap().clients =
-            vec![ClientStatus { pid: 7, memory_mib: None, pod_uid: Some("pod-a".into()) }];
+        gpu.daemon.as_mut().unwrap().clients = vec![ClientStatus {
+            pid: 7,
+            memory_mib: None,
+            pod_uid: Some("pod-a".into()),
+            container_id: None,
+        }];
         let clients = Clients::of(Some(&status(vec![gpu])));
         let after = regrant(&[before], &clients);
         assert_eq!(after[0].former_pods, ["pod-a", "pod-c"]);

@@ -17,7 +17,7 @@ mod environment;
 mod handle;
 mod stat;
 
-pub use cgroup::{ContainerId, ContainerOf, PodUid, container_of};
+pub use cgroup::{ContainerId, ContainerOf, Home, PodUid, container_of, home_of};
 pub use environment::Environment;
 pub use handle::ProcessHandle;
 pub use stat::{Stat, parse_stat};
@@ -103,8 +103,17 @@ impl Proc {
 
     /// The pod and container of a process, read from its cgroup; `None` for one of the host.
     pub fn container(&self, pid: Pid) -> io::Result<Option<ContainerOf>> {
-        let text = present(fs::read(self.file(pid, "cgroup")))?;
-        Ok(text.and_then(|bytes| container_of(&String::from_utf8_lossy(&bytes))))
+        Ok(self.cgroup(pid)?.and_then(|text| container_of(&text)))
+    }
+
+    /// Whose a process is, read from its cgroup; `None` when it is gone.
+    pub fn home(&self, pid: Pid) -> io::Result<Option<Home>> {
+        Ok(self.cgroup(pid)?.map(|text| home_of(&text)))
+    }
+
+    fn cgroup(&self, pid: Pid) -> io::Result<Option<String>> {
+        let bytes = present(fs::read(self.file(pid, "cgroup")))?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
     /// All processes, in no order.

@@ -4,6 +4,7 @@ mod cgroup;
 mod cluster;
 mod config_check;
 mod config_manager;
+mod containment;
 mod device_plugin;
 mod driver;
 mod host_cgroups;

@@ -11,6 +11,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::info;
 
+use crate::containment;
 use crate::driver::DriverOptions;
 use crate::mps_root::RootOptions;
 
@@ -29,6 +30,8 @@ pub(crate) struct Args {
     /// Seconds without a critical Xid until a GPU's units come back.
     #[arg(long, default_value_t = HealthTracker::QUIET.as_secs())]
     recovery_seconds: u64,
+    #[command(flatten)]
+    containment: containment::Options,
 }
 
 /// Supervises until SIGTERM or SIGINT.
@@ -40,6 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         busy_interval: Duration::from_secs(1),
         idle_interval: Duration::from_secs(10),
         recovery: Duration::from_secs(args.recovery_seconds),
+        containment: args.containment.rules(),
     };
     let policy = XidPolicy::new(&args.disable_health_checks, &args.enable_health_checks);
     for word in policy.unreadable() {

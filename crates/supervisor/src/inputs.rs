@@ -9,6 +9,8 @@ use mpshare_api::{Allocations, ChosenConfig, DocumentError, MpsRoot, config, rea
 use mpshare_core::{LiveShare, NodeConfig, Reason};
 use tracing::warn;
 
+use crate::containment::KnownShares;
+
 /// What the files say now.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Inputs {
@@ -18,6 +20,8 @@ pub(crate) struct Inputs {
     pub problem: Option<Reason>,
     /// The shares that containers hold.
     pub live: Vec<LiveShare>,
+    /// Whose they are, while that can be read.
+    pub shares: KnownShares,
     /// UIDs of pods that held units before.
     pub former: BTreeSet<String>,
     /// The revision of the records.
@@ -35,8 +39,15 @@ impl Inputs {
         };
         let before = Self { config, problem, records_problem: None, ..self.clone() };
         match read_versioned::<Allocations>(&root.allocations()) {
-            Ok(allocations) => before.with_records(&allocations.unwrap_or_default()),
-            Err(error) => Self { records_problem: Some(self.records_unreadable(&error)), ..before },
+            Ok(allocations) => Self {
+                shares: KnownShares::of(allocations.as_ref()),
+                ..before.with_records(&allocations.unwrap_or_default())
+            },
+            Err(error) => Self {
+                shares: KnownShares::Unknown,
+                records_problem: Some(self.records_unreadable(&error)),
+                ..before
+            },
         }
     }
 

@@ -15,6 +15,7 @@ mod card;
 mod cards;
 pub mod cleanup;
 mod clients;
+mod containment;
 mod death;
 mod event;
 mod former;
@@ -37,7 +38,7 @@ mod worker;
 
 pub use event::Event;
 pub use node::SupervisorError;
-pub use options::{DaemonDriver, Options, Ports};
+pub use options::{ContainmentRules, DaemonDriver, Options, Outsiders, OverShare, Ports};
 
 /// Supervises until [`Event::Stop`] arrives.
 ///

@@ -270,7 +270,8 @@ impl Node {
                 let handle = self.start_worker(gpu, profile)?;
                 self.workers.insert(gpu.uuid.clone(), handle);
             }
-            let assignment = Assignment { gpu: gpu.clone(), profile, plan };
+            let shares = self.inputs.shares.on(&gpu.uuid);
+            let assignment = Assignment { gpu: gpu.clone(), profile, plan, shares };
             if let Some(handle) = self.workers.get_mut(&gpu.uuid)
                 && handle.assigned.as_ref() != Some(&assignment)
             {

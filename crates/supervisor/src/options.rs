@@ -19,6 +19,47 @@ pub struct Options {
     pub idle_interval: Duration,
     /// How long a card must be free of critical Xids before its units come back.
     pub recovery: Duration,
+    /// What is done about processes that use more than they were given.
+    pub containment: ContainmentRules,
+}
+
+/// What is done about processes that use more of a card than they were given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainmentRules {
+    /// About those of a pod that use more than its share together.
+    pub over_share: OverShare,
+    /// About those that have no share.
+    pub outsiders: Outsiders,
+    /// How long it may last until something is done.
+    pub grace: Duration,
+}
+
+impl Default for ContainmentRules {
+    /// All is told and nobody ended.
+    fn default() -> Self {
+        let grace = Duration::from_secs(10);
+        Self { over_share: OverShare::Warn, outsiders: Outsiders::Warn, grace }
+    }
+}
+
+/// What is done about processes that use more than their share together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OverShare {
+    /// It is told.
+    Warn,
+    /// The newest are ended, until the others fit.
+    EvictProcess,
+    /// All of the container are ended whose process is the newest.
+    EvictContainer,
+}
+
+/// What is done about processes without a share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outsiders {
+    /// It is told.
+    Warn,
+    /// They are ended.
+    Kill,
 }
 
 /// Drives the daemon of one site; the profile says what that daemon can do.

@@ -95,6 +95,7 @@ mod tests {
             busy_interval: Duration::ZERO,
             idle_interval: Duration::ZERO,
             recovery: Duration::ZERO,
+            containment: crate::ContainmentRules::default(),
         }
     }
 

@@ -14,7 +14,8 @@ use mpshare_mps::Pid;
 use tracing::{info, warn};
 
 use crate::card::{Card, CardError};
-use crate::clients;
+use crate::clients::{self, Bypassing};
+use crate::containment::{Containment, KnownShares, Scene, Session};
 use crate::death::DeathWatch;
 use crate::event::Event;
 use crate::options::Options;
@@ -57,6 +58,8 @@ pub(crate) struct Assignment {
     pub profile: VersionProfile,
     /// The plan.
     pub plan: GpuPlan,
+    /// Who has shares of the card.
+    pub shares: KnownShares,
 }
 
 /// How far a card has come.
@@ -109,6 +112,9 @@ pub(crate) struct Memory {
     failures: u32,
     /// A daemon that hasn't answered lately.
     silence: Option<Silence>,
+    /// What processes do past their shares.
+    containment: Containment,
+    bypassing: Bypassing,
     reported: Option<GpuStatus>,
 }
 
@@ -167,6 +173,7 @@ impl Worker {
         if plan.replicas == 0 && plan.units.is_empty() && status.state == GpuState::Ready {
             status.state = GpuState::Refused;
         }
+        status.findings = self.state.containment.findings();
         self.report(status);
         wait
     }
@@ -254,6 +261,7 @@ impl Worker {
         }
         let mut status = GpuStatus::starting(&self.card.gpu);
         plan.generation.as_str().clone_into(&mut status.generation);
+        status.findings = self.state.containment.findings();
         self.report(status);
         self.state.withdrawal = Withdrawal::Announced;
         // Nobody listens any more only when the process is ending.
@@ -311,9 +319,15 @@ impl Worker {
             let waits = || waiting::reason(&self.card.gpu.uuid, &*daemon, proc, (server, &clients));
             status.reason = status.reason.take().or_else(|| waits().as_ref().map(ReasonText::from));
         }
-        let is_busy = !clients.is_empty()
+        let server = self.card.servers.pid();
+        let bypassing = &mut self.state.bypassing;
+        bypassing.refresh(&self.card.ports, &self.card.gpu.uuid, (server, &clients));
+        let users = [clients.as_slice(), bypassing.processes()].concat();
+        self.contain(plan, &users);
+        let is_busy = !users.is_empty()
             || plan.units.iter().any(Unit::is_held)
-            || status.state == GpuState::Fault;
+            || status.state == GpuState::Fault
+            || self.state.containment.is_busy();
         status.daemon = Some(DaemonStatus {
             pid: process.pid.get(),
             pipe_directory: daemon.site().pipe.to_string(),
@@ -324,13 +338,35 @@ impl Worker {
         if is_busy { self.options.busy_interval } else { self.options.idle_interval }
     }
 
+    /// Looks for processes that use more than they were given.
+    fn contain(&mut self, plan: &GpuPlan, users: &[ClientStatus]) {
+        let Memory { assignment: Some(assignment), containment, .. } = &mut self.state else {
+            return;
+        };
+        let server = self.card.servers.pid().filter(|_| plan.hosting != Hosting::Exclusive);
+        let scene = Scene {
+            gpu: &self.card.gpu.uuid,
+            root: &self.card.root,
+            ports: &self.card.ports,
+            rules: &self.options.containment,
+            shares: &assignment.shares,
+            server,
+        };
+        let session = || {
+            let daemon = self.card.planned_daemon(plan).ok()??;
+            Some(Session { daemon, server: server? })
+        };
+        containment.look(&scene, users, Instant::now(), session);
+    }
+
     /// Without a daemon there are only the processes to look at.
-    fn watch_whole_card(&self, plan: &GpuPlan, status: &mut GpuStatus) -> Duration {
+    fn watch_whole_card(&mut self, plan: &GpuPlan, status: &mut GpuStatus) -> Duration {
         if plan.hosting == Hosting::Exclusive {
             let listed = clients::on_whole_card(&self.card.ports, &self.card.gpu.uuid);
             let before = || self.state.reported.as_ref().map(|status| status.processes.clone());
             status.processes = listed.or_else(before).unwrap_or_default();
         }
+        self.contain(plan, &status.processes);
         let is_busy = !status.processes.is_empty() || plan.units.iter().any(Unit::is_held);
         if is_busy { self.options.busy_interval } else { self.options.idle_interval }
     }

@@ -43,6 +43,7 @@ fn report(generation: &str) -> NodeStatus {
             generation: generation.to_owned(),
             daemon: None,
             processes: Vec::new(),
+            findings: Vec::new(),
         }],
         reasons: Vec::new(),
     }

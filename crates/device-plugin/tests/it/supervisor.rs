@@ -172,6 +172,7 @@ impl State {
                     pid: *pid,
                     memory_mib: None,
                     pod_uid: Some(pod.clone()),
+                    container_id: None,
                 })
                 .collect(),
         })

@@ -49,12 +49,42 @@ pub struct ContainerOf {
     pub container: Option<ContainerId>,
 }
 
+/// Whose a process is, as far as its cgroups tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Home {
+    /// A pod's.
+    Pod(ContainerOf),
+    /// Nobody's that the kubelet knows: its cgroup.
+    Host(String),
+    /// The reader has a cgroup namespace of its own, from which other groups can't be told apart
+    /// (facts/kubernetes.md 10).
+    Hidden,
+}
+
 /// Reads the text of `/proc/PID/cgroup`, of either cgroup version. `None` for a process that
 /// belongs to no pod.
 pub fn container_of(text: &str) -> Option<ContainerOf> {
+    paths(text).into_iter().find_map(in_path)
+}
+
+/// As [`container_of`], and what there is to say of a process that belongs to no pod.
+pub fn home_of(text: &str) -> Home {
+    let paths = paths(text);
+    if let Some(container) = paths.iter().find_map(|path| in_path(path)) {
+        return Home::Pod(container);
+    }
+    if paths.iter().any(|path| path.split('/').any(|segment| segment == "..")) {
+        return Home::Hidden;
+    }
+    let deepest = paths.iter().find(|path| **path != "/").or(paths.first());
+    deepest.map_or(Home::Hidden, |path| Home::Host((*path).to_owned()))
+}
+
+/// Its cgroups, those that the kubelet manages first.
+fn paths(text: &str) -> Vec<&str> {
     let mut lines: Vec<(&str, &str)> = text.lines().filter_map(controllers_and_path).collect();
     lines.sort_by_key(|(controllers, _)| rank(controllers));
-    lines.iter().find_map(|(_, path)| in_path(path))
+    lines.into_iter().map(|(_, path)| path).collect()
 }
 
 fn controllers_and_path(line: &str) -> Option<(&str, &str)> {

@@ -52,7 +52,16 @@ impl ProcessHandle {
 
     /// Sends SIGKILL; one that is gone already is fine.
     pub fn kill(&self) -> io::Result<()> {
-        match pidfd_send_signal(&self.fd, Signal::KILL) {
+        self.send(Signal::KILL)
+    }
+
+    /// Sends SIGTERM; one that is gone already is fine.
+    pub fn ask_to_end(&self) -> io::Result<()> {
+        self.send(Signal::TERM)
+    }
+
+    fn send(&self, signal: Signal) -> io::Result<()> {
+        match pidfd_send_signal(&self.fd, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(errno) => Err(errno.into()),
         }

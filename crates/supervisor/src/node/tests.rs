@@ -54,6 +54,7 @@ fn options(name: &str) -> Options {
         busy_interval: Duration::from_secs(1),
         idle_interval: Duration::from_secs(10),
         recovery: Duration::ZERO,
+        containment: crate::ContainmentRules::default(),
     }
 }
 

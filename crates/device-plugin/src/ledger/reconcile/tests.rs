@@ -60,8 +60,12 @@ impl World {
 
     fn client(&mut self, pod: &str) {
         let mut gpu = ready(0, "any");
-        gpu.daemon.as_mut().unwrap().clients =
-            vec![ClientStatus { pid: 7, memory_mib: None, pod_uid: Some(pod.into()) }];
+        gpu.daemon.as_mut().unwrap().clients = vec![ClientStatus {
+            pid: 7,
+            memory_mib: None,
+            pod_uid: Some(pod.into()),
+            container_id: None,
+        }];
         self.clients = Clients::of(Some(&status(vec![gpu])));
     }
 

@@ -100,10 +100,31 @@ fn processes_of_the_host_belong_to_no_pod() {
     assert_eq!(container_of(""), None);
 }
 
+#[test]
+fn a_process_of_no_pod_is_the_hosts_unless_its_group_cannot_be_seen() {
+    let host = |text: &str, path: &str| assert_eq!(home_of(text), Home::Host(path.to_owned()));
+    host(
+        "0::/user.slice/user-0.slice/session-1.scope\n",
+        "/user.slice/user-0.slice/session-1.scope",
+    );
+    host(
+        &v2(&format!("/system.slice/docker-{ID}.scope")),
+        &format!("/system.slice/docker-{ID}.scope"),
+    );
+    host("4:memory:/docker/abc\n1:name=systemd:/x\n0::/\n", "/docker/abc");
+    host("0::/\n", "/");
+    for hidden in ["0::/../..\n", "0::/../pod1/x\n", "4:memory:/\n0::/../x\n", "", "nonsense"] {
+        assert_eq!(home_of(hidden), Home::Hidden, "{hidden}");
+    }
+    let Home::Pod(found) = home_of(&v2(&format!("/kubepods/pod{UID}/{ID}"))) else { panic!() };
+    assert_eq!(found.pod.as_str(), UID);
+}
+
 proptest! {
     #[test]
     fn any_text_is_read(text in "(?s).*") {
-        let _found = container_of(&text);
+        let found = container_of(&text);
+        assert_eq!(found.is_some(), matches!(home_of(&text), Home::Pod(_)));
     }
 
     #[test]
