@@ -108,7 +108,7 @@ fn node_gpu(gpu: &GpuStatus, plan: &GpuPlan, usual: &Usual<'_>) -> NodeGpu {
         units: units(plan),
         state: state(gpu, plan).to_string(),
         resource: resource.map(ToString::to_string),
-        reason: gpu.reason.as_ref().map(|reason| reason.message.clone()),
+        reason: gpu.reason.as_ref().or(gpu.findings.first()).map(|reason| reason.message.clone()),
         held_units: usual.use_of_cards.held(&gpu.uuid),
         used_mib: usual.use_of_cards.usage.of(&gpu.uuid),
         compute_capability: Some(format!("{major}.{minor}")),

@@ -114,11 +114,14 @@ impl View {
         }
     }
 
-    /// Reasons that are about no card. Those about configs are this role's own to tell.
+    /// Reasons that say nothing of a card's state, what processes on cards do among them. Those about
+    /// configs are this role's own to tell.
     pub(crate) fn others(&self) -> Vec<ReasonText> {
         let of_node = self.status.iter().flat_map(|status| &status.reasons);
         let of_node = of_node.filter(|reason| !reason.code.starts_with("Config"));
-        self.plugin.iter().chain(of_node).cloned().collect()
+        let cards = self.status.iter().flat_map(|status| &status.gpus);
+        let findings = cards.flat_map(|gpu| &gpu.findings);
+        self.plugin.iter().chain(of_node).chain(findings).cloned().collect()
     }
 
     /// The config that should be in force; `None` while too little is known to say.

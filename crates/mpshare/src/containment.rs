@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use mpshare_supervisor::{ContainmentRules, Outsiders, OverShare};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct ContainmentOptions {
     /// What is done about processes of a pod that use more than its share together.
     #[arg(long, value_enum, default_value = "warn")]
     over_share: OverSharePolicy,
@@ -36,7 +36,7 @@ enum OutsiderPolicy {
     Kill,
 }
 
-impl Options {
+impl ContainmentOptions {
     /// As the supervisor takes them.
     pub(crate) fn rules(&self) -> ContainmentRules {
         ContainmentRules {

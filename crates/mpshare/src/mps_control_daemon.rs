@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::info;
 
-use crate::containment;
+use crate::containment::ContainmentOptions;
 use crate::driver::DriverOptions;
 use crate::mps_root::RootOptions;
 
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = HealthTracker::QUIET.as_secs())]
     recovery_seconds: u64,
     #[command(flatten)]
-    containment: containment::Options,
+    containment: ContainmentOptions,
 }
 
 /// Supervises until SIGTERM or SIGINT.

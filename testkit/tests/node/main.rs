@@ -5,6 +5,7 @@
 mod attack;
 mod chaos;
 mod cleanup;
+mod containment;
 mod drivers;
 mod ending;
 mod handoff;
