@@ -194,8 +194,13 @@ impl Node {
         if checkpoint.is_some() || listing.is_some() {
             state.footing = Footing::Sound;
         }
+        let is_complete = state.footing == Footing::Sound && evidence.inventory.is_some();
         let written = state.ledger.replace(outcome.records.clone());
         state.note_write(written);
+        if is_complete {
+            let written = state.ledger.establish();
+            state.note_write(written);
+        }
         state.replan();
         outcome
     }

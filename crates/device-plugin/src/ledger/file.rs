@@ -122,6 +122,16 @@ impl Ledger {
         self.keep_file()
     }
 
+    /// Writes the file where there is none, also without a record: only then can others say that
+    /// somebody holds nothing. For a ledger that is known to be complete.
+    pub(crate) fn establish(&mut self) -> Result<(), DocumentError> {
+        if self.path.exists() {
+            return Ok(());
+        }
+        self.file = FileState::Behind;
+        self.keep_file()
+    }
+
     /// Writes the file where it is behind, gone or damaged: the supervisor, too, takes the sizes of
     /// live shares from it.
     pub(crate) fn keep_file(&mut self) -> Result<(), DocumentError> {
@@ -194,6 +204,17 @@ mod tests {
         let grant = one_unit(&ledger, 0);
         assert!(ledger.commit(&grant, &Clients::default(), Instant::now()).is_err());
         assert_eq!(ledger.records(), []);
+    }
+
+    #[test]
+    fn a_ledger_without_records_has_a_file_once_it_is_complete() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("allocations.json");
+        let (mut ledger, _) = Ledger::load(path.clone(), Instant::now());
+        ledger.keep_file().unwrap();
+        assert!(!path.exists());
+        ledger.establish().unwrap();
+        assert!(matches!(Ledger::load(path, Instant::now()).1, Origin::File));
     }
 
     #[test]
