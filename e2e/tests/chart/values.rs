@@ -216,6 +216,22 @@ fn health_checks_that_nvidias_plugin_was_told_of_reach_the_supervisor() {
 }
 
 #[test]
+fn what_is_done_about_processes_past_their_share_reaches_the_supervisor() {
+    let Some(chart) = chart() else { return };
+    let values =
+        ["mps.overShare=evict-process", "mps.overShareGraceSeconds=30", "mps.outsiders=kill"];
+    let rendering = with(&chart, &values).unwrap();
+    let args = &rendering.container("mps-control-daemon-ctr").unwrap()["args"];
+    for word in ["--over-share=evict-process", "--over-share-grace=30", "--outsiders=kill"] {
+        assert!(args.as_array().unwrap().contains(&word.into()), "{args}");
+    }
+    assert!(with(&chart, &["mps.overShare=evict"]).is_err());
+    // Without privileges nobody else's process can be seen, let alone ended.
+    let rendering = with(&chart, &[&values[..], &["mps.enabled=false"]].concat()).unwrap();
+    assert!(!rendering.text.contains("--outsiders"));
+}
+
+#[test]
 fn an_empty_list_of_fallbacks_is_none_wherever_it_matters() {
     let Some(chart) = chart() else { return };
     let none = ["--set-json", "config.fallbackStrategies=[]", "--set"];

@@ -115,12 +115,16 @@ struct HostProgram(Child);
 
 impl HostProgram {
     fn start(node: &SimNode, arguments: &str) -> Self {
-        let mut command: Command = node.program("cuda-sample");
-        command.args(arguments.split(' ')).stdin(Stdio::null()).stdout(Stdio::null());
-        let child = command.spawn().unwrap();
+        let mut command = node.program("cuda-sample");
+        command.args(arguments.split(' '));
+        Self::spawn(node, command, "/user.slice/session-1.scope")
+    }
+
+    fn spawn(node: &SimNode, mut command: Command, cgroup: &str) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         let directory = node.path().join("proc").join(child.id().to_string());
         std::fs::create_dir_all(&directory).unwrap();
-        std::fs::write(directory.join("cgroup"), "0::/user.slice/session-1.scope\n").unwrap();
+        std::fs::write(directory.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
         Self(child)
     }
 
@@ -184,12 +188,8 @@ async fn a_program_of_the_node_among_mps_clients_is_named_too() {
     let pipe = pipe.daemon.unwrap().pipe_directory;
     let mut command = node.program("cuda-sample");
     command.env("CUDA_MPS_PIPE_DIRECTORY", pipe);
-    command.args(["--alloc", "1Gi", "--hold", "forever"]).stdout(Stdio::null());
-    let child = command.spawn().unwrap();
-    let directory = node.path().join("proc").join(child.id().to_string());
-    std::fs::create_dir_all(&directory).unwrap();
-    std::fs::write(directory.join("cgroup"), "0::/system.slice/docker-ab.scope\n").unwrap();
-    let program = HostProgram(child);
+    command.args(["--alloc", "1Gi", "--hold", "forever"]);
+    let program = HostProgram::spawn(&node, command, "/system.slice/docker-ab.scope");
     let told = finding(&node, "OutsideShares").await;
     assert!(told.contains("/system.slice/docker-ab.scope"), "{told}");
     drop(program);
