@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use mpshare_api::MpsRoot;
 use mpshare_api::status::{ClientStatus, ReasonText};
 use mpshare_core::{GpuUuid, Memory, Reason};
-use mpshare_mps::{Pid, ProcessId};
+use mpshare_mps::{Pid, Proc, ProcessId};
 use tracing::{info, warn};
 
 mod ending;
@@ -30,7 +30,7 @@ use outsiders::Outsider;
 use sums::{Excess, Holder};
 use victims::Candidate;
 
-use crate::options::{ContainmentRules, Outsiders, Ports};
+use crate::options::{ContainmentRules, Outsiders};
 
 /// For so long an ended process is told of.
 const TOLD_FOR: Duration = Duration::from_mins(1);
@@ -46,7 +46,10 @@ const NAMED_AFTER: Duration = Duration::from_secs(2);
 pub(crate) struct Scene<'a> {
     pub gpu: &'a GpuUuid,
     pub root: &'a MpsRoot,
-    pub ports: &'a Ports,
+    /// Processes of this host.
+    pub host_proc: &'a Proc,
+    /// Where their cgroups are read.
+    pub cgroup_proc: &'a Proc,
     pub rules: &'a ContainmentRules,
     /// Who has shares of the card.
     pub shares: &'a KnownShares,
@@ -219,7 +222,7 @@ impl Containment {
         for victim in victims.iter().filter(|victim| !self.stuck.contains(&victim.id)) {
             info!(gpu = %scene.gpu, pid = %victim.id, reason = victim.reason.code(), "ending a process");
         }
-        match Ending::start(scene.ports.host_proc.clone(), victims, session) {
+        match Ending::start(scene.host_proc.clone(), victims, session) {
             Ok(ending) => self.ending = Some(ending),
             Err(error) => warn!(gpu = %scene.gpu, %error, "can't start a thread, trying again"),
         }
@@ -248,10 +251,13 @@ impl Containment {
 /// The processes that live, as whom they are.
 fn candidates(scene: &Scene<'_>, users: &[ClientStatus]) -> Vec<(ClientStatus, Candidate)> {
     let identified = users.iter().filter_map(|user| {
-        let id = scene.ports.host_proc.identify(Pid::new(user.pid)?).ok()??;
+        let id = scene.host_proc.identify(Pid::new(user.pid)?).ok()??;
         let memory = Memory::from_mib(user.memory_mib.unwrap_or(0));
         let container = user.container_id.clone();
         Some((user.clone(), Candidate { id, memory, container }))
     });
     identified.collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -347,7 +347,8 @@ impl Worker {
         let scene = Scene {
             gpu: &self.card.gpu.uuid,
             root: &self.card.root,
-            ports: &self.card.ports,
+            host_proc: &self.card.ports.host_proc,
+            cgroup_proc: &self.card.ports.cgroup_proc,
             rules: &self.options.containment,
             shares: &assignment.shares,
             server,

@@ -34,10 +34,10 @@ pub(crate) fn outsider(scene: &Scene<'_>, user: &ClientStatus) -> Option<Outside
     {
         return None;
     }
-    let proc = &scene.ports.host_proc;
+    let proc = scene.host_proc;
     let pid = Pid::new(user.pid)?;
     let id = proc.identify(pid).ok()??;
-    let cgroup = match scene.ports.cgroup_proc.home(pid).ok()?? {
+    let cgroup = match scene.cgroup_proc.home(pid).ok()?? {
         Home::Hidden => return None,
         Home::Host(path) => path,
         Home::Pod(container) => {
