@@ -140,7 +140,17 @@ mod tests {
 
     use super::*;
 
-    fn start(script: &str) -> (Child, ProcessId) {
+    /// A process that ends with the test.
+    struct Real(Child);
+
+    impl Drop for Real {
+        fn drop(&mut self) {
+            drop(self.0.kill());
+            drop(self.0.wait());
+        }
+    }
+
+    fn start(script: &str) -> (Real, ProcessId) {
         let child = Command::new("/bin/sh")
             .args(["-c", script])
             .stdin(Stdio::null())
@@ -152,7 +162,7 @@ mod tests {
         io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
         let pid = Pid::new(i32::try_from(child.id()).unwrap()).unwrap();
         let id = Proc::default().identify(pid).unwrap().unwrap();
-        (child, id)
+        (Real(child), id)
     }
 
     fn end(id: ProcessId) -> Fate {
@@ -165,7 +175,7 @@ mod tests {
     fn a_process_that_passes_over_sigterm_is_killed() {
         let (mut child, id) = start("trap '' TERM; echo; while :; do sleep 0.1; done");
         assert_eq!(end(id), Fate::Ended);
-        let status = child.wait().unwrap();
+        let status = child.0.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
     }
 
@@ -173,16 +183,15 @@ mod tests {
     fn a_process_that_obeys_sigterm_is_not_killed() {
         let (mut child, id) = start("trap 'exit 7' TERM; echo; while :; do sleep 0.1; done");
         assert_eq!(end(id), Fate::Ended);
-        assert_eq!(child.wait().unwrap().code(), Some(7));
+        assert_eq!(child.0.wait().unwrap().code(), Some(7));
     }
 
     #[test]
     fn another_process_that_has_the_id_by_now_is_not_touched() {
         let (mut child, id) = start("echo; exec sleep 600");
         assert_eq!(end(ProcessId { start: id.start - 1, ..id }), Fate::Gone);
-        assert!(child.try_wait().unwrap().is_none());
-        child.kill().unwrap();
-        child.wait().unwrap();
+        assert!(child.0.try_wait().unwrap().is_none());
+        drop(child);
         assert_eq!(end(id), Fate::Gone);
     }
 }
