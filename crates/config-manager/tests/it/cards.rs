@@ -4,6 +4,7 @@ use std::fs;
 
 use mpshare_api::allocations::AllocationMode;
 use mpshare_api::inventory_annotation::NodeGpus;
+use mpshare_api::status::ReasonText;
 use mpshare_api::{AllocationRecord, Allocations, GpuState, write_document};
 use serde_json::json;
 
@@ -76,4 +77,20 @@ async fn units_that_older_shares_hold_back_are_not_published() {
     until("no units yet", || (units() == Some(0)).then_some(())).await;
     write_document(&rig.root.allocations(), &Allocations::default()).unwrap();
     until("all units", || (units() == Some(15)).then_some(())).await;
+}
+
+#[tokio::test]
+async fn what_processes_on_a_card_do_is_an_event_and_published_and_the_condition_stays() {
+    let rig = Rig::on("gpu-mem").await;
+    let mut found = report(GIB);
+    let message = "process 7 belongs to no share".to_owned();
+    let finding = ReasonText { code: "OutsideShares".to_owned(), message: message.clone() };
+    found.gpus[0].findings = vec![finding];
+    rig.report(&found);
+    let event = until("an Event", || rig.events("OutsideShares").pop()).await;
+    assert_eq!((&event["type"], &event["message"]), (&json!("Warning"), &json!(message)));
+    let said = || rig.annotation("mpshare.io/gpus").filter(|said| said.contains(&message));
+    let cards: NodeGpus = until("the finding", said).await.parse().unwrap();
+    assert_eq!(cards.0[0].state, "Ready");
+    rig.until_condition("True", "Ready").await;
 }
