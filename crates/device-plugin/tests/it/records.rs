@@ -36,8 +36,13 @@ async fn lost_and_damaged_records_are_rebuilt_from_what_the_kubelet_keeps() {
 #[tokio::test]
 async fn a_share_that_cannot_be_recorded_is_refused_with_the_reason() {
     let (node, _plugin) = Node::ready(2, 4).await;
-    // As a full disk: the new file can't take the old one's place.
-    std::fs::create_dir(node.root.allocations()).unwrap();
+    // As a full disk: the new file can't take the old one's place. The plugin may write it once
+    // more when it is gone.
+    let is_in_the_way = || {
+        drop(std::fs::remove_file(node.root.allocations()));
+        std::fs::create_dir(node.root.allocations()).is_ok()
+    };
+    while !is_in_the_way() {}
     let message = node.refusal("a", 1).await;
     assert!(message.contains("couldn't be recorded"), "{message}");
     assert!(message.contains("allocations.json"), "{message}");
