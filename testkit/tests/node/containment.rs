@@ -80,6 +80,12 @@ async fn the_newest_process_past_the_share_is_ended_and_no_other() {
     let ended: i32 = ended.parse().unwrap();
     assert!(left.iter().all(|pid| *pid < ended), "{told}: {left:?}");
     assert!(!Path::new(&format!("/proc/{ended}")).exists() || is_zombie(ended));
+    // Killed with work in flight it might have wedged its neighbours.
+    let daemon = node.status().unwrap().gpus.remove(0).daemon.unwrap();
+    let command = format!("terminate_client {} {ended}", daemon.server.unwrap());
+    let log = Path::new(&daemon.pipe_directory).with_file_name("log").join("control.log");
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(log.contains(&command), "{log}");
     assert_eq!(processes_of(&node, &neighbour).len(), 2);
     assert_eq!(greedy.status().phase, Phase::Running);
 }
