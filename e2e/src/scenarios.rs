@@ -15,9 +15,9 @@ mod scheduler;
 mod tenants;
 mod tke;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use mpshare_sim_state::Driver;
 
 use crate::cluster::{Cluster, NodeSpec};
@@ -177,10 +177,9 @@ pub(crate) fn choose(cluster: &Cluster, node: &str, config: &str) -> Result<()> 
     cluster.kubectl(&["label", "node", node, &label, "--overwrite"]).map(drop)
 }
 
-/// How long a rollout may take: twice it stood still for more than two minutes after an outage of the
-/// API server, and a controller goes on at the latest after five (`ExpectationsTimeout` in
-/// Kubernetes' `pkg/controller/controller_utils.go`).
-const ROLLOUT: &str = "--timeout=360s";
+/// How long a rollout may take: a controller that has missed an event by an outage of the API server
+/// waits for it for five minutes (`ExpectationsTimeout` in Kubernetes' `pkg/controller/controller_utils.go`).
+const ROLLOUT: Duration = Duration::from_mins(8);
 
 /// Waits until all pods of ours are of the present template and run.
 pub(crate) fn rolled_out(cluster: &Cluster) -> Result<()> {
@@ -189,7 +188,14 @@ pub(crate) fn rolled_out(cluster: &Cluster) -> Result<()> {
         "ds/nvidia-mps-control-daemon",
         "deployment/mpshare-webhook",
     ] {
-        cluster.kubectl(&["rollout", "status", "-n", "kube-system", set, ROLLOUT])?;
+        let status = ["rollout", "status", "-n", "kube-system", set, "--timeout=30s"];
+        let begun = Instant::now();
+        while let Err(error) = cluster.kubectl(&status) {
+            ensure!(begun.elapsed() < ROLLOUT, "{error:#}");
+            // When it has waited it goes on with the next event only, of which there may be none.
+            let touched = format!("e2e/touched-after={}s", begun.elapsed().as_secs());
+            cluster.kubectl(&["annotate", "-n", "kube-system", set, &touched, "--overwrite"])?;
+        }
     }
     // Ready is what the kubelet saw last; a process that was killed a moment ago may be in it.
     eventually("all containers of ours run", Duration::from_mins(1), || {
