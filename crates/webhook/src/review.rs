@@ -69,7 +69,7 @@ pub fn mutate(rules: Rules<'_>, mode: Mode, request: &Request) -> Result<Reviewe
     if write(request) != Write::Creation {
         return Ok(allowed(request));
     }
-    let subject = pod(request, Side::New)?.subject(&rules.fleet.resources());
+    let subject = pod(request, Side::New)?.subject(rules.fleet.resources());
     let changes = change(&subject, rules.fleet, rules.policy);
     let operations = operations(&request.object, &changes.edits);
     let outcome = if operations.is_empty() { Outcome::Allowed } else { Outcome::Patched };
@@ -128,7 +128,7 @@ fn allowed(request: &Request) -> Reviewed {
 /// is added for debugging: the pod runs already.
 fn judged(rules: Rules<'_>, request: &Request) -> Result<Vec<Reason>, Unanswerable> {
     let judge =
-        |pod: AdmittedPod| judge(&pod.subject(&rules.fleet.resources()), rules.fleet, rules.policy);
+        |pod: AdmittedPod| judge(&pod.subject(rules.fleet.resources()), rules.fleet, rules.policy);
     let mut findings = judge(pod(request, Side::New)?);
     if !request.old_object.is_null() {
         let before = judge(pod(request, Side::Old)?);

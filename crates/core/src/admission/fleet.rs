@@ -10,6 +10,8 @@ use crate::{DriverVersion, Memory, ResourceName, ThreadPercent, VersionProfile};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Fleet {
     nodes: BTreeMap<NodeName, FleetNode>,
+    /// On how many cards each resource is: asked for each pod, and there may be thousands of cards.
+    resources: BTreeMap<ResourceName, usize>,
 }
 
 /// A node with shared cards. Whole ones don't matter: they have no share that could be stepped over.
@@ -61,21 +63,33 @@ pub(super) fn is_memory(resource: &ResourceName) -> bool {
 impl Fleet {
     /// Takes in what a node says. One without cards is forgotten.
     pub fn set(&mut self, name: &NodeName, node: FleetNode) {
+        self.remove(name);
         if node.cards.is_empty() {
-            self.remove(name);
-        } else {
-            self.nodes.insert(name.clone(), node);
+            return;
         }
+        for card in &node.cards {
+            *self.resources.entry(card.resource.clone()).or_default() += 1;
+        }
+        self.nodes.insert(name.clone(), node);
     }
 
     /// Forgets a node.
     pub fn remove(&mut self, name: &NodeName) {
-        self.nodes.remove(name);
+        for card in self.nodes.remove(name).iter().flat_map(|node| &node.cards) {
+            if let Some(count) = self.resources.get_mut(&card.resource) {
+                *count = count.saturating_sub(1);
+            }
+        }
+        self.resources.retain(|_, count| *count > 0);
     }
 
     /// Forgets all nodes but these.
     pub fn keep(&mut self, known: &BTreeSet<NodeName>) {
-        self.nodes.retain(|name, _| known.contains(name));
+        let gone: Vec<NodeName> =
+            self.nodes.keys().filter(|name| !known.contains(*name)).cloned().collect();
+        for name in &gone {
+            self.remove(name);
+        }
     }
 
     pub(super) fn candidates<'a>(
@@ -90,9 +104,8 @@ impl Fleet {
     }
 
     /// The resources of all cards.
-    pub fn resources(&self) -> BTreeSet<ResourceName> {
-        let cards = self.nodes.values().flat_map(|node| &node.cards);
-        cards.map(|card| card.resource.clone()).collect()
+    pub fn resources(&self) -> impl Iterator<Item = &ResourceName> {
+        self.resources.keys()
     }
 }
 

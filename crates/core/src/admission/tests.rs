@@ -471,6 +471,19 @@ fn several_gpus_for_one_container_are_found() {
 }
 
 #[test]
+fn a_resource_is_known_for_as_long_as_a_card_has_it() {
+    let mut fleet = fleet();
+    let known = |fleet: &Fleet| fleet.resources().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(known(&fleet), [MEMORY, GPU]);
+    fleet.set(&NodeName("memory".to_owned()), FleetNode::default());
+    assert_eq!(known(&fleet), [GPU]);
+    fleet.keep(&[NodeName("halves".to_owned())].into());
+    assert_eq!(known(&fleet), [GPU]);
+    fleet.remove(&NodeName("halves".to_owned()));
+    assert_eq!(known(&fleet), [""; 0]);
+}
+
+#[test]
 fn our_annotations_are_ours_to_set_change_and_remove() {
     let of = |value: &str| BTreeMap::from([("mpshare.io/allocation".to_owned(), value.to_owned())]);
     let none = BTreeMap::new();

@@ -3,20 +3,22 @@
 //! A program of its own in the same image: the roles of a node run on every node and are kept small,
 //! and what a role never runs would still be mapped in each of them.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use mpshare_scheduler::Listeners;
-use tokio::net::TcpListener;
 
 #[path = "../cluster.rs"]
 mod cluster;
+#[path = "../listen.rs"]
+mod listen;
 #[path = "../options.rs"]
 mod options;
 
 use cluster::ClusterOptions;
+use listen::listen_on;
 use options::{LogOptions, run_until_signal};
 
 /// Tell kube-scheduler which GPU has room, and bind pods to it.
@@ -69,16 +71,4 @@ fn run(args: Args) -> Result<()> {
             .await
             .context("the scheduler extender can't work")
     })
-}
-
-/// On every address of the machine where that is what was asked for: a kernel without IPv6 doesn't
-/// know `[::]`.
-async fn listen_on(address: SocketAddr) -> Result<TcpListener> {
-    let mut listener = TcpListener::bind(address).await;
-    if listener.is_err() && address.ip() == Ipv6Addr::UNSPECIFIED {
-        listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
-    }
-    let listener = listener.with_context(|| format!("can't listen on `{address}`"))?;
-    tracing::info!(address = %listener.local_addr().unwrap_or(address), "listening");
-    Ok(listener)
 }

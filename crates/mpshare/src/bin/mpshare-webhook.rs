@@ -4,7 +4,7 @@
 //! and what a role never runs would still be mapped in each of them. This one brings a TLS server
 //! and what makes certificates.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,14 +13,16 @@ use anyhow::{Context as _, Result};
 use clap::{Parser, ValueEnum};
 use mpshare_core::admission::{Policy, Privileged};
 use mpshare_webhook::{CertificateSource, Listeners, Lives, Options, SelfMade};
-use tokio::net::TcpListener;
 
 #[path = "../cluster.rs"]
 mod cluster;
+#[path = "../listen.rs"]
+mod listen;
 #[path = "../options.rs"]
 mod options;
 
 use cluster::ClusterOptions;
+use listen::listen_on;
 use options::{LogOptions, run_until_signal};
 
 /// Answer admission reviews of pods: make them mean what they say, and refuse what can't work.
@@ -190,16 +192,4 @@ impl CertificateOptions {
             look_every,
         })
     }
-}
-
-/// On every address of the machine where that is what was asked for: a kernel without IPv6 doesn't
-/// know `[::]`.
-async fn listen_on(address: SocketAddr) -> Result<TcpListener> {
-    let mut listener = TcpListener::bind(address).await;
-    if listener.is_err() && address.ip() == Ipv6Addr::UNSPECIFIED {
-        listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
-    }
-    let listener = listener.with_context(|| format!("can't listen on `{address}`"))?;
-    tracing::info!(address = %listener.local_addr().unwrap_or(address), "listening");
-    Ok(listener)
 }
