@@ -14,12 +14,13 @@ const MAX_LINES: usize = 500;
 
 /// What each product package may use of the workspace. Arrows point down only; what isn't listed
 /// is an error, so that a new package has to take its place here.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("mpshare-core", &[]),
     ("mpshare-api", &["mpshare-core"]),
     ("jsonpath-rust", &[]),
     ("mpshare-kubelet", &["mpshare-api"]),
     ("mpshare-nvml", &["mpshare-core"]),
+    ("mpshare-cuda", &[]),
     ("mpshare-mps", &["mpshare-core", "mpshare-api"]),
     ("mpshare-telemetry", &[]),
     ("mpshare-watch", &["mpshare-telemetry"]),
@@ -44,6 +45,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "mpshare-core",
             "mpshare-api",
             "mpshare-nvml",
+            "mpshare-cuda",
             "mpshare-mps",
             "mpshare-telemetry",
             "mpshare-supervisor",
