@@ -1,7 +1,9 @@
 //! The port to one card's control daemon, and what passes through it.
 
+use std::process::Command;
 use std::time::Duration;
 
+use crate::canary::Depth;
 use crate::error::DaemonError;
 use crate::limits::{DaemonLimits, Defaults};
 use crate::pid::{Pid, ProcessId};
@@ -104,6 +106,10 @@ pub trait ControlDaemon: Send + Sync {
     /// Has a server end one client's work, so that the process can be killed without harm to the
     /// others (facts/mps.md 4.1). Returns when that is done.
     fn terminate_client(&self, server: Pid, client: Pid) -> Result<(), DaemonError>;
+
+    /// A client of the live daemon, ready to be run, see [`Flight`](crate::Flight). `None` where
+    /// there is no program for it.
+    fn canary(&self, depth: Depth) -> Option<Command>;
 
     /// Ends a server at once, with all its clients' contexts; the next client gets a new one.
     fn kill_server(&self, server: Pid) -> Result<(), DaemonError>;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::canary::{CanaryProgram, Depth};
 use crate::site::{DaemonSite, SiteError};
 
 mod obstacle;
@@ -25,6 +26,8 @@ pub struct Programs {
     pub directory: Option<PathBuf>,
     /// Where `libcuda.so.1` is; empty: the loader knows.
     pub libraries: Vec<PathBuf>,
+    /// A client for a moment; without it nobody can be told that new clients wait for ever.
+    pub canary: Option<CanaryProgram>,
 }
 
 /// Starts control daemons and their front-ends in one place: the host, a unit, or right here.
@@ -40,6 +43,11 @@ pub trait Launcher: Send + Sync {
 
     /// The front-end, ready to be run with commands on its stdin; its environment is complete.
     fn front_end(&self, site: &DaemonSite, settings: &DaemonSettings) -> Command;
+
+    /// A client of the daemon, ready to be run; its environment is complete. `None` where there is
+    /// no program for it.
+    fn canary(&self, site: &DaemonSite, settings: &DaemonSettings, depth: Depth)
+    -> Option<Command>;
 
     /// What would keep any daemon from being launched now; nothing is launched. It may take up to
     /// `deadline`.

@@ -7,7 +7,9 @@
 //! What to run on which card is the supervisor's business, not this crate's. Everything
 //! surprising in here comes from `facts/mps.md`.
 
+mod canary;
 pub mod census;
+mod commands;
 mod daemon;
 mod error;
 mod launch;
@@ -20,6 +22,8 @@ mod replies;
 mod session;
 mod site;
 
+pub use canary::{CanaryProgram, Depth, Flight, Sign};
+pub use commands::{Deed, deed};
 pub use daemon::{Adopted, ControlDaemon, Patience, ProcessDaemon, Server};
 pub use error::{DaemonError, DaemonFault};
 pub use launch::{

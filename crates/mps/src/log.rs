@@ -13,6 +13,10 @@ use crate::limits::PercentDisplay;
 use crate::pid::Pid;
 use crate::replies;
 
+mod follower;
+
+pub use follower::{Follower, News};
+
 /// How much of a log's end is read.
 const TAIL: u64 = 64 * 1024;
 
@@ -123,6 +127,38 @@ pub fn pending_clients(log: &str) -> impl Iterator<Item = NewClient> {
         let client = NewClient { pid: Pid::new(pid.parse().ok()?)?, uid: uid.parse().ok()? };
         is_pending.then_some(client)
     })
+}
+
+/// A line of `control.log` that tells of somebody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControlLine<'a> {
+    /// A session sent a command, and the daemon did as it said, as far as is known.
+    Command(&'a str),
+    /// A process wants to be a client.
+    Client(Pid),
+}
+
+/// What came to the daemon with this process id, in order. Commands that it refused for lack of
+/// privilege are left out.
+pub fn control_lines(log: &str, daemon: Pid) -> Vec<ControlLine<'_>> {
+    let mut found = Vec::new();
+    let of_daemon = |line: &LogLine<'_>| line.role == Role::Control && line.pid == daemon;
+    for line in log.lines().filter_map(parse_line).filter(of_daemon) {
+        if let Some(command) = line.text.strip_prefix("Cmd:") {
+            found.push(ControlLine::Command(command));
+        } else if is_refusal(line.text) && matches!(found.last(), Some(ControlLine::Command(_))) {
+            found.pop();
+        } else if let Some((pid, _)) =
+            line.text.strip_prefix("NEW CLIENT ").and_then(|rest| rest.split_once(' '))
+        {
+            found.extend(pid.parse().ok().and_then(Pid::new).map(ControlLine::Client));
+        }
+    }
+    found
+}
+
+fn is_refusal(text: &str) -> bool {
+    text.starts_with("Insufficient privileges") || text.starts_with("Not enough privilege")
 }
 
 /// Why a server failed, in its own words: the latest in `server.log`.

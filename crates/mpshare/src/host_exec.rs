@@ -59,7 +59,7 @@ pub(crate) fn enter(namespace: &Path) -> Result<()> {
 
 /// Mounts a directory over `/dev/shm` in a mount namespace of this process's own. What the host
 /// mounts later still arrives there; this mount stays here.
-fn give_shared_memory(shm: &Path) -> Result<()> {
+pub(crate) fn give_shared_memory(shm: &Path) -> Result<()> {
     let what = || format!("can't mount `{}` at `/dev/shm`", shm.display());
     #[expect(deprecated, reason = "sound for the mount namespace of a process with one thread")]
     rustix::thread::unshare(UnshareFlags::NEWNS).with_context(what)?;

@@ -1,15 +1,19 @@
 //! Where MPS daemons are launched, and what they find there.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::ValueEnum;
 use mpshare_api::SharedMemory;
-use mpshare_mps::{HostEntry, Launcher, OnHost, OwnSession, Programs};
+use mpshare_mps::{CanaryProgram, HostEntry, Launcher, OnHost, OwnSession, Programs};
 
 /// Where libraries are below a driver root.
 const LIBRARIES: [&str; 4] =
     ["usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib"];
+
+/// This very program, also when its file has been replaced by an upgrade.
+const SELF: &str = "/proc/self/exe";
 
 /// The cgroup below which each card's daemon has its own.
 pub(crate) const CGROUP: &str = "mpshare";
@@ -30,6 +34,10 @@ pub(crate) struct Options {
     /// `usr/bin` below the driver root, or `PATH` where that is `/`.
     #[arg(long)]
     mps_programs: Option<PathBuf>,
+    /// The CUDA driver library, by which it is tried whether MPS servers take clients; without it
+    /// `libcuda.so.1` below the driver root, or the loader's.
+    #[arg(long)]
+    cuda_library: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -59,8 +67,7 @@ impl Options {
 
     fn entry(&self) -> HostEntry {
         HostEntry {
-            // This very program, also when its file has been replaced by an upgrade.
-            program: "/proc/self/exe".into(),
+            program: SELF.into(),
             arguments: vec!["host-exec".into()],
             look: vec!["host-look".into()],
             mount_namespace: self.host_mount_namespace.clone(),
@@ -70,7 +77,22 @@ impl Options {
 
     fn programs(&self) -> Programs {
         let below = self.own_root().map(|root| root.join("usr/bin"));
-        Programs { directory: self.mps_programs.clone().or(below), libraries: self.libraries() }
+        Programs {
+            directory: self.mps_programs.clone().or(below),
+            libraries: self.libraries(),
+            canary: Some(self.canary()),
+        }
+    }
+
+    fn canary(&self) -> CanaryProgram {
+        let below = self.libraries().into_iter().map(|dir| dir.join(mpshare_cuda::LIBRARY));
+        let libraries = self.cuda_library.clone().map_or_else(|| below.collect(), |it| vec![it]);
+        let option = |path: PathBuf| ["--cuda-library".into(), OsString::from(path)];
+        let options = libraries.into_iter().flat_map(option);
+        CanaryProgram {
+            program: SELF.into(),
+            arguments: [OsString::from("mps-canary")].into_iter().chain(options).collect(),
+        }
     }
 
     /// Where the driver's libraries are; empty where the loader knows.

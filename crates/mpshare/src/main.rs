@@ -11,6 +11,7 @@ mod host_cgroups;
 mod host_exec;
 mod host_look;
 mod launch;
+mod mps_canary;
 mod mps_control_daemon;
 mod mps_root;
 mod node;
@@ -53,6 +54,9 @@ enum Role {
     /// Look for programs on the host, from inside a container.
     #[command(hide = true)]
     HostLook(host_look::Args),
+    /// Be a client of a card's MPS server for a moment, and say how it went.
+    #[command(hide = true)]
+    MpsCanary(mps_canary::Args),
     /// Remove the host's cgroups that no MPS daemon is in any more, from inside a container.
     #[command(hide = true)]
     HostCgroups(host_cgroups::Args),
@@ -71,6 +75,7 @@ fn main() -> ExitCode {
         Role::Uninstall(args) => uninstall::run(args),
         Role::HostExec(args) => host_exec::run(&args),
         Role::HostLook(args) => return host_look::run(&args),
+        Role::MpsCanary(args) => return mps_canary::run(&args),
         Role::HostCgroups(args) => host_cgroups::run(&args),
     };
     match result {

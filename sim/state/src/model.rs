@@ -206,4 +206,7 @@ pub struct Faults {
     pub memory_limit_ignored: bool,
     /// PIDs of MPS servers that a client's fatal fault has put into FAULT.
     pub faulted_servers: Vec<i32>,
+    /// PIDs of MPS servers that serve the clients that they have and leave new ones waiting, as after a
+    /// client that was killed in the midst of its work (facts/mps.md 4.1).
+    pub wedged_servers: Vec<i32>,
 }

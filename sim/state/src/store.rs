@@ -140,6 +140,7 @@ fn prune_dead(state: &mut SimState) {
         .map(|process| process.id.pid)
         .collect();
     state.faults.faulted_servers.retain(|pid| servers.contains(pid));
+    state.faults.wedged_servers.retain(|pid| servers.contains(pid));
 }
 
 #[cfg(test)]

@@ -2,12 +2,15 @@
 
 use std::io;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mpshare_core::VersionProfile;
 
 use super::{Adopted, ControlDaemon, Patience, Server};
+use crate::canary::Depth;
+use crate::commands;
 use crate::error::{DaemonError, DaemonFault};
 use crate::launch::{DaemonSettings, Launcher, Users};
 use crate::limits::{DaemonLimits, Defaults};
@@ -131,12 +134,7 @@ impl ControlDaemon for ProcessDaemon {
     }
 
     fn apply(&self, limits: DaemonLimits) -> Result<(), DaemonError> {
-        let commands = [
-            format!("set_default_active_thread_percentage {}", limits.percent),
-            format!("set_default_device_pinned_mem_limit 0 {}", limits.memory),
-            "get_default_device_pinned_mem_limit 0".to_owned(),
-        ];
-        let found = self.ask(&commands, replies::applied)?;
+        let found = self.ask(&commands::set_defaults(limits), replies::applied)?;
         self.check(limits, found)
     }
 
@@ -160,12 +158,7 @@ impl ControlDaemon for ProcessDaemon {
     }
 
     fn apply_to_server(&self, server: Pid, limits: DaemonLimits) -> Result<(), DaemonError> {
-        let commands = [
-            format!("set_active_thread_percentage {server} {}", limits.percent),
-            format!("set_device_pinned_mem_limit {server} 0 {}", limits.memory),
-            format!("get_active_thread_percentage {server}"),
-            format!("get_device_pinned_mem_limit {server} 0"),
-        ];
+        let commands = commands::set_of_server(server, limits);
         let found = self.ask(&commands, |lines, _| replies::server_limits(server, lines))?;
         self.check(limits, found)
     }
@@ -191,6 +184,10 @@ impl ControlDaemon for ProcessDaemon {
     fn start_server(&self) -> Result<(), DaemonError> {
         let uid = rustix::process::geteuid().as_raw();
         self.ask(&[format!("start_server -uid {uid}")], |lines, _| replies::silent(lines))
+    }
+
+    fn canary(&self, depth: Depth) -> Option<Command> {
+        self.launcher.canary(&self.site, &self.settings(), depth)
     }
 
     fn kill_server(&self, server: Pid) -> Result<(), DaemonError> {

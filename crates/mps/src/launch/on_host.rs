@@ -12,8 +12,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::obstacle::Obstacle;
-use super::own_session::{Ended, environment, run, searches, start};
+use super::own_session::{Ended, client_environment, environment, run, searches, start};
 use super::{DaemonSettings, LaunchError, Launcher, Programs};
+use crate::canary::Depth;
 use crate::census::CONTROL;
 use crate::site::DaemonSite;
 
@@ -108,6 +109,22 @@ impl Launcher for OnHost {
         self.command(site, settings, Stay::Short)
     }
 
+    fn canary(
+        &self,
+        site: &DaemonSite,
+        settings: &DaemonSettings,
+        depth: Depth,
+    ) -> Option<Command> {
+        let canary = self.programs.canary.as_ref()?;
+        let mut command = Command::new(&canary.program);
+        command.args(&canary.arguments).arg("--depth").arg(depth.word());
+        command.arg("--mount-namespace").arg(&self.entry.mount_namespace);
+        command.arg("--shm").arg(&site.shm);
+        let variables = client_environment(std::env::vars_os(), &self.programs, site, settings);
+        command.env_clear().envs(variables);
+        Some(command)
+    }
+
     fn obstacle(&self, deadline: Duration) -> Option<Obstacle> {
         let path = joined(&std::env::var_os("PATH").unwrap_or_default());
         let searches = searches(&self.programs, &path);
@@ -149,6 +166,7 @@ impl Launcher for OnHost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::canary::CanaryProgram;
     use crate::site::PipeDirectory;
 
     fn launcher() -> OnHost {
@@ -162,6 +180,10 @@ mod tests {
         let programs = Programs {
             directory: Some("/run/nvidia/driver/usr/bin".into()),
             libraries: vec!["/run/nvidia/driver/usr/lib64".into()],
+            canary: Some(CanaryProgram {
+                program: "/bin/entry".into(),
+                arguments: vec!["mps-canary".into()],
+            }),
         };
         OnHost::new(programs, entry)
     }
@@ -193,6 +215,22 @@ mod tests {
             "host-exec --mount-namespace /proc/1/ns/mnt -- \
              /run/nvidia/driver/usr/bin/nvidia-cuda-mps-control"
         );
+    }
+
+    #[test]
+    fn a_canary_meets_the_shared_memory_and_the_daemon_of_its_card_in_no_other_cgroup() {
+        let command =
+            launcher().canary(&site(), &DaemonSettings::default(), Depth::Connect).unwrap();
+        assert_eq!(
+            line(&command),
+            "mps-canary --depth connect --mount-namespace /proc/1/ns/mnt --shm /run/m/shm"
+        );
+        let variables: Vec<_> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
+        for variable in ["CUDA_MPS_PIPE_DIRECTORY", "CUDA_VISIBLE_DEVICES"] {
+            assert!(variables.iter().any(|name| name == variable), "{variable}: {variables:?}");
+        }
+        let all = command.get_envs().filter_map(|(_, value)| value).map(|it| it.to_string_lossy());
+        assert!(all.into_iter().all(|value| !value.contains("/run/nvidia/driver/usr/lib64")));
     }
 
     #[test]

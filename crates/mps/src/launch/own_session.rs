@@ -18,6 +18,7 @@ use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open, setsid};
 
 use super::obstacle::{Obstacle, SEARCHED, missing_program};
 use super::{DaemonSettings, LaunchError, Launcher, Programs, Users};
+use crate::canary::Depth;
 use crate::census::CONTROL;
 use crate::session::wait;
 use crate::site::{DaemonSite, PipeDirectory};
@@ -60,6 +61,20 @@ impl Launcher for OwnSession {
 
     fn front_end(&self, site: &DaemonSite, settings: &DaemonSettings) -> Command {
         self.command(site, settings)
+    }
+
+    fn canary(
+        &self,
+        site: &DaemonSite,
+        settings: &DaemonSettings,
+        depth: Depth,
+    ) -> Option<Command> {
+        let canary = self.programs.canary.as_ref()?;
+        let mut command = Command::new(&canary.program);
+        command.args(&canary.arguments).arg("--depth").arg(depth.word());
+        let variables = client_environment(std::env::vars_os(), &self.programs, site, settings);
+        command.env_clear().envs(variables);
+        Some(command)
     }
 
     fn obstacle(&self, _deadline: Duration) -> Option<Obstacle> {
@@ -197,6 +212,23 @@ pub(super) fn environment(
     if let Some(protocol) = settings.protocol {
         set("CUDA_MPS_PROTOCOL_VERSION", protocol.to_string().into());
     }
+    variables
+}
+
+/// The environment of a client of ours: what leads the daemon to its place leads a client there.
+/// It stands back behind others where the driver knows priorities. The program says by itself where
+/// the driver's library is: it starts where that directory may be a driver container's, with a C
+/// library of another version than its loader's.
+pub(super) fn client_environment(
+    inherited: impl Iterator<Item = (OsString, OsString)>,
+    programs: &Programs,
+    site: &DaemonSite,
+    settings: &DaemonSettings,
+) -> Vec<(OsString, OsString)> {
+    let programs = Programs { libraries: Vec::new(), ..programs.clone() };
+    let mut variables = environment(inherited, &programs, site, settings);
+    variables.retain(|(name, _)| name != "CUDA_MPS_LOG_DIRECTORY");
+    variables.push(("CUDA_MPS_CLIENT_PRIORITY".into(), "1".into()));
     variables
 }
 

@@ -103,3 +103,19 @@ fn clients_that_were_put_off_are_those_of_the_pending_list() {
         pending_clients(log).map(|client| (client.pid.get(), client.uid)).collect();
     assert_eq!(found, [(12, 1000), (14, 1001)]);
 }
+
+#[test]
+fn commands_and_clients_of_this_daemon_are_told_and_refused_commands_are_not() {
+    let log = "\
+[2026-11-30 05:33:04.867 Control  7412] NEW UI
+[2026-11-30 05:33:04.868 Control  7412] Cmd:set_default_active_thread_percentage 1
+[2026-11-30 05:33:04.868 Control  7412] Insufficient privileges for UID 1000. Control deamon settings
+[2026-11-30 05:33:04.869 Control  7412] Cmd:quit -t 0
+[2026-11-30 05:33:04.869 Control  7412] UI closed
+[2026-11-30 05:33:04.870 Control  7412] NEW CLIENT 11538 from user 0: Server already exists
+[2026-11-30 05:33:04.871 Control    99] Cmd:quit
+[2026-11-30 05:33:04.872 Server   7412] Cmd:quit
+";
+    let client = ControlLine::Client(pid(11538));
+    assert_eq!(control_lines(log, pid(7412)), [ControlLine::Command("quit -t 0"), client]);
+}

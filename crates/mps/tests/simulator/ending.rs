@@ -33,6 +33,15 @@ impl Launcher for Unprivileged {
         command
     }
 
+    fn canary(
+        &self,
+        site: &DaemonSite,
+        settings: &DaemonSettings,
+        depth: mpshare_mps::Depth,
+    ) -> Option<Command> {
+        self.0.canary(site, settings, depth)
+    }
+
     fn obstacle(&self, deadline: Duration) -> Option<Obstacle> {
         self.0.obstacle(deadline)
     }

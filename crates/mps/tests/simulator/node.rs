@@ -43,7 +43,8 @@ impl Node {
         let store = Store::create(dir.path().join("sim"), &state).unwrap();
         let bin = dir.path().join("bin");
         wrap_programs(&bin, store.dir());
-        let launcher = OwnSession::new(Programs { directory: Some(bin), libraries: Vec::new() });
+        let launcher =
+            OwnSession::new(Programs { directory: Some(bin), libraries: Vec::new(), canary: None });
         let daemon = ProcessDaemon::new(site(dir.path(), GPU), Arc::new(launcher), profile)
             .with_patience(patience());
         Self { daemon, store, dir }
@@ -54,7 +55,11 @@ impl Node {
     }
 
     pub(crate) fn launcher(&self) -> OwnSession {
-        OwnSession::new(Programs { directory: Some(self.bin()), libraries: Vec::new() })
+        OwnSession::new(Programs {
+            directory: Some(self.bin()),
+            libraries: Vec::new(),
+            canary: None,
+        })
     }
 
     pub(crate) fn site(&self) -> DaemonSite {

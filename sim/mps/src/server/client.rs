@@ -43,6 +43,10 @@ impl Server {
             return;
         };
         self.log.say("Received new client request");
+        if self.is_wedged() {
+            leave_waiting(connection);
+            return;
+        }
         if let Err(refusal) = self.admit(peer) {
             drop(connection.send(&Reply::Refused(refusal)));
             return;
@@ -78,6 +82,11 @@ impl Server {
             while matches!(reader.receive::<AttachRequest>(), Ok(Some(_))) {}
             drop(happenings.send(Happening::ClientGone(key)));
         });
+    }
+
+    fn is_wedged(&self) -> bool {
+        let me = self.id.pid;
+        self.store.read().is_ok_and(|state| state.faults.wedged_servers.contains(&me))
     }
 
     fn admit(&mut self, peer: Peer) -> Result<(), Refusal> {
@@ -125,4 +134,9 @@ impl Server {
             self.log.say(format!("Client {{{}, 1}} exit", client.pid));
         }
     }
+}
+
+/// Says nothing to a client for as long as it lives.
+fn leave_waiting(connection: Packets) {
+    thread::spawn(move || while matches!(connection.receive::<AttachRequest>(), Ok(Some(_))) {});
 }

@@ -66,8 +66,11 @@ fn settings_of_the_starter_that_would_change_the_daemon_are_not_passed_on() {
 
 #[test]
 fn the_drivers_directories_come_first_in_the_search_paths() {
-    let programs =
-        Programs { directory: Some("/driver/bin".into()), libraries: vec!["/driver/lib".into()] };
+    let programs = Programs {
+        directory: Some("/driver/bin".into()),
+        libraries: vec!["/driver/lib".into()],
+        canary: None,
+    };
     let environment = made(&[("PATH", "/usr/bin:/bin")], &programs);
     assert_eq!(value(&environment, "PATH"), Some("/driver/bin:/usr/bin:/bin"));
     assert_eq!(value(&environment, "LD_LIBRARY_PATH"), Some("/driver/lib"));
@@ -77,8 +80,11 @@ fn the_drivers_directories_come_first_in_the_search_paths() {
 fn scripted(text: &str) -> (tempfile::TempDir, DaemonSite, OwnSession) {
     let dir = tempfile::tempdir().unwrap();
     script(&dir.path().join(CONTROL), text);
-    let launcher =
-        OwnSession::new(Programs { directory: Some(dir.path().to_owned()), libraries: Vec::new() });
+    let launcher = OwnSession::new(Programs {
+        directory: Some(dir.path().to_owned()),
+        libraries: Vec::new(),
+        canary: None,
+    });
     let site = site(dir.path().to_str().unwrap());
     (dir, site, launcher)
 }
@@ -135,6 +141,7 @@ fn a_program_that_is_not_there_is_named() {
     let launcher = OwnSession::new(Programs {
         directory: Some(dir.path().join("bin")),
         libraries: Vec::new(),
+        canary: None,
     });
     let site = site(dir.path().to_str().unwrap());
     let error =
