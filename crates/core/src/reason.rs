@@ -295,6 +295,30 @@ pub enum Reason {
     )]
     ServerFault { gpu: GpuUuid, server: i32 },
     #[error(
+        "process {pid} was ended: a fatal error on `{gpu}` had taken its context, and MPS server {server} takes no clients until it is gone; hint: have programs end on a CUDA error that stays"
+    )]
+    LingererEnded { gpu: GpuUuid, pid: i32, server: i32 },
+    #[error(
+        "MPS server {server} of `{gpu}` serves its {clients} clients and takes no new ones: a client of mpshare {how}; hint: it is replaced when they have ended, `kubectl mpshare drain --evict` hurries that"
+    )]
+    ServerWedged { gpu: GpuUuid, server: i32, how: String, clients: usize },
+    #[error(
+        "MPS server {server} of `{gpu}` ended, and with it the contexts of its clients {pids:?}; hint: their programs have to start again"
+    )]
+    ServerLost { gpu: GpuUuid, server: i32, pids: Vec<i32> },
+    #[error(
+        "MPS server {server} of `{gpu}` was replaced, since it {why}; hint: its former clients, if any were left, have to start again"
+    )]
+    ServerReplaced { gpu: GpuUuid, server: i32, why: String },
+    #[error(
+        "somebody sent `{command}` to the MPS daemon of `{gpu}`, and it wasn't mpshare; what can be put right is; hint: processes that are root on the node can do that: run containers as another user, or with `hostUsers: false`"
+    )]
+    TamperedWith { gpu: GpuUuid, command: String },
+    #[error(
+        "the MPS daemon of `{gpu}` was told to quit, and not by mpshare: it takes no new clients and ends after the {clients} that it has; hint: it is started again then, `kubectl mpshare drain --evict` hurries that"
+    )]
+    DaemonQuitting { gpu: GpuUuid, clients: usize },
+    #[error(
         "processes {pids:?} outside of MPS hold `{gpu}`, so that its MPS server can't start; hint: end them"
     )]
     CardInUse { gpu: GpuUuid, pids: Vec<i32> },

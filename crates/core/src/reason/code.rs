@@ -88,6 +88,12 @@ codes! {
     DaemonFailed
     LimitMismatch
     ServerFault
+    LingererEnded
+    ServerWedged
+    ServerLost
+    ServerReplaced
+    TamperedWith
+    DaemonQuitting
     CardInUse
     UserWaits
     ShareExceeded
