@@ -208,11 +208,22 @@ pub struct ReasonText {
     pub code: String,
     /// The sentence.
     pub message: String,
+    /// UIDs, as cgroups show them, of the pods that it concerns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<String>,
+}
+
+impl ReasonText {
+    /// A reason that concerns these pods.
+    pub fn about(reason: &Reason, pods: impl IntoIterator<Item = String>) -> Self {
+        let (code, message) = (reason.code().to_owned(), reason.to_string());
+        Self { code, message, pods: pods.into_iter().collect() }
+    }
 }
 
 impl From<&Reason> for ReasonText {
     fn from(reason: &Reason) -> Self {
-        Self { code: reason.code().to_owned(), message: reason.to_string() }
+        Self::about(reason, [])
     }
 }
 

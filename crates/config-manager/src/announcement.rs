@@ -43,7 +43,7 @@ struct Said {
 /// code. What only counts (`4 times`, `60 s`) grows while the reason stays; other numbers name
 /// something, such as a process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Identity {
+pub(crate) struct Identity {
     code: String,
     words: Vec<String>,
 }
@@ -52,7 +52,7 @@ struct Identity {
 const COUNTED: [&str; 4] = ["times", "ms", "s", "min"];
 
 impl Identity {
-    fn of(reason: &ReasonText) -> Self {
+    pub(crate) fn of(reason: &ReasonText) -> Self {
         let words: Vec<&str> = reason.message.split_whitespace().collect();
         let counts = |word: &str, next: Option<&&str>| {
             let next = next.map(|next| next.trim_matches(|it: char| it.is_ascii_punctuation()));
@@ -156,7 +156,11 @@ mod tests {
     use mpshare_api::status::ReasonText;
 
     fn gpu(state: GpuState, code: Option<&str>) -> GpuStatus {
-        let reason = code.map(|code| ReasonText { code: code.to_owned(), message: "m".to_owned() });
+        let reason = code.map(|code| ReasonText {
+            code: code.to_owned(),
+            message: "m".to_owned(),
+            pods: Vec::new(),
+        });
         GpuStatus { state, reason, ..testing::gpu("GPU-1", 0) }
     }
 
@@ -197,6 +201,7 @@ mod tests {
             let reason = |message: &&str| ReasonText {
                 code: "AnotherPlugin".to_owned(),
                 message: (*message).to_owned(),
+                pods: Vec::new(),
             };
             let reasons: Vec<ReasonText> = messages.iter().map(reason).collect();
             announcer.others(&reasons).len()

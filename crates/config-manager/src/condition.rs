@@ -83,6 +83,7 @@ fn pending_on(gpu: &GpuStatus, plan: Option<&NodePlan>, config: &str) -> Option<
         return Some(ReasonText {
             code: "GpuNotReady".to_owned(),
             message: format!("`{}` is {}", gpu.uuid, gpu.state),
+            pods: Vec::new(),
         });
     }
     let uuid = gpu.uuid.parse().ok();
@@ -91,6 +92,7 @@ fn pending_on(gpu: &GpuStatus, plan: Option<&NodePlan>, config: &str) -> Option<
     (!follows).then(|| ReasonText {
         code: "Reconfiguring".to_owned(),
         message: format!("`{}` is being switched to config `{config}`", gpu.uuid),
+        pods: Vec::new(),
     })
 }
 

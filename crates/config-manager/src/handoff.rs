@@ -24,12 +24,11 @@ use mpshare_api::pod_allocation::annotations;
 use mpshare_core::GpuUuid;
 use mpshare_core::ledger::{Allocation, Card, Claim, Demand, PodFacts, PodUid, Wish};
 
+use crate::pods::kubelet_uid;
+
 /// The annotations that say whether units have been handed out, and what they say then.
 const ASSIGNED: [&str; 2] = [V1_ASSIGNED, V2_ASSIGNED];
 const TRUE: &str = "true";
-
-/// Of the API's image of a static pod: the UID that the kubelet knows it by.
-const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// A pod of the node that asks for units.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +52,7 @@ impl NodePod {
             facts.demand.wishes().iter().any(|wish| wish.resource.as_str() == MEMORY_RESOURCE);
         let says_so = |key| pod.metadata.annotations.get(key).is_some_and(|value| value == TRUE);
         let is_assigned = !asks_memory || ASSIGNED.into_iter().all(says_so);
-        let kubelet_uid = pod.metadata.annotations.get(MIRROR).unwrap_or(&facts.uid.0).clone();
+        let kubelet_uid = kubelet_uid(pod).to_owned();
         Some(Self { facts, kubelet_uid, created, is_assigned })
     }
 }

@@ -1,4 +1,5 @@
-//! The node's pods that ask for units, as the API has them now.
+//! The node's pods, as the API has them now: what those that ask for units ask for, and what all of
+//! them are called.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +12,34 @@ use mpshare_api::pod::{Pod, PodMetadata, PodSpec, PodStatus};
 
 use crate::handoff::NodePod;
 
+/// The annotation of the API's image of a static pod: the UID that the kubelet knows it by
+/// (facts/kubernetes.md 10).
+pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// The pods that are bound to the node and haven't ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct NodePods {
+    /// Those that ask for units, in the order of their creation.
+    pub(crate) asking: Vec<NodePod>,
+    /// All of them, by the UIDs that the kubelet knows them by.
+    pub(crate) names: BTreeMap<String, PodName>,
+}
+
+/// What a pod is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PodName {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
 /// A pod with the fields that count.
 type SlimPod = Object<PodSpec, PodStatus>;
 
-/// Watches the pods that are bound to a node and haven't ended: all of them whenever one changes,
-/// in the order of their creation.
+/// Watches the pods that are bound to a node and haven't ended: all of them whenever one changes.
 pub(crate) fn on(
     client: &Client,
     node: &str,
-) -> impl Stream<Item = Result<Vec<NodePod>, watcher::Error>> + Send + use<> {
+) -> impl Stream<Item = Result<NodePods, watcher::Error>> + Send + use<> {
     let pods = Api::<SlimPod>::all_with(client.clone(), &ApiResource::erase::<K8sPod>(&()));
     let fields = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
     let events = watcher(pods, watcher::Config::default().fields(&fields));
@@ -33,32 +53,36 @@ pub(crate) fn on(
 /// The pods by UID.
 #[derive(Debug, Default)]
 struct Known {
-    pods: BTreeMap<String, NodePod>,
+    pods: BTreeMap<String, Seen>,
     /// Those of a list that isn't complete yet.
-    listed: BTreeMap<String, NodePod>,
+    listed: BTreeMap<String, Seen>,
+}
+
+/// What counts of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    kubelet_uid: String,
+    name: PodName,
+    /// `None` where it asks for no units.
+    asking: Option<NodePod>,
 }
 
 impl Known {
     /// All pods once the event is taken in; `None` where nothing of interest has changed.
-    fn take(&mut self, event: Event<SlimPod>) -> Option<Vec<NodePod>> {
+    fn take(&mut self, event: Event<SlimPod>) -> Option<NodePods> {
         match event {
             Event::Init => {
                 self.listed.clear();
                 return None;
             }
             Event::InitApply(object) => {
-                let (uid, pod) = read(object);
-                self.listed.extend(pod.map(|pod| (uid, pod)));
+                self.listed.extend([read(object)]);
                 return None;
             }
             Event::InitDone => self.pods = std::mem::take(&mut self.listed),
             Event::Apply(object) => {
-                let (uid, pod) = read(object);
-                let before = match pod.clone() {
-                    Some(pod) => self.pods.insert(uid, pod),
-                    None => self.pods.remove(&uid),
-                };
-                if before == pod {
+                let (uid, seen) = read(object);
+                if self.pods.insert(uid, seen.clone()) == Some(seen) {
                     return None;
                 }
             }
@@ -66,14 +90,16 @@ impl Known {
                 self.pods.remove(&object.metadata.uid.unwrap_or_default())?;
             }
         }
-        let mut all: Vec<NodePod> = self.pods.values().cloned().collect();
-        all.sort_by(|one, other| one.created.cmp(&other.created));
-        Some(all)
+        let asking = self.pods.values().filter_map(|seen| seen.asking.clone());
+        let mut asking: Vec<NodePod> = asking.collect();
+        asking.sort_by(|one, other| one.created.cmp(&other.created));
+        let names = self.pods.values().map(|seen| (seen.kubelet_uid.clone(), seen.name.clone()));
+        Some(NodePods { asking, names: names.collect() })
     }
 }
 
-/// UID, and the pod if it asks for units.
-fn read(object: SlimPod) -> (String, Option<NodePod>) {
+/// UID, and what counts of the pod.
+fn read(object: SlimPod) -> (String, Seen) {
     let metadata = object.metadata;
     let uid = metadata.uid.unwrap_or_default();
     let created = metadata.creation_timestamp.map(|time| time.0.to_string()).unwrap_or_default();
@@ -89,7 +115,17 @@ fn read(object: SlimPod) -> (String, Option<NodePod>) {
         spec: object.spec,
         status: object.status.unwrap_or_default(),
     };
-    (uid, NodePod::of(&pod, created))
+    let seen = Seen {
+        kubelet_uid: kubelet_uid(&pod).to_owned(),
+        asking: NodePod::of(&pod, created),
+        name: PodName { namespace: pod.metadata.namespace, name: pod.metadata.name },
+    };
+    (uid, seen)
+}
+
+/// The UID that the kubelet knows a pod by.
+pub(crate) fn kubelet_uid(pod: &Pod) -> &str {
+    pod.metadata.annotations.get(MIRROR).unwrap_or(&pod.metadata.uid)
 }
 
 #[cfg(test)]
@@ -108,8 +144,8 @@ mod tests {
         .unwrap()
     }
 
-    fn uids(pods: Option<Vec<NodePod>>) -> Option<Vec<String>> {
-        Some(pods?.into_iter().map(|pod| pod.facts.uid.0).collect())
+    fn uids(pods: Option<NodePods>) -> Option<Vec<String>> {
+        Some(pods?.asking.into_iter().map(|pod| pod.facts.uid.0).collect())
     }
 
     const EARLY: &str = "2026-01-01T00:00:00Z";
@@ -125,10 +161,22 @@ mod tests {
         let both = known.take(Event::Apply(object("b", EARLY, 1)));
         assert_eq!(uids(both), Some(vec!["b".to_owned(), "a".to_owned()]));
         assert_eq!(known.take(Event::Apply(object("b", EARLY, 1))), None, "nothing is new");
-        assert_eq!(known.take(Event::Delete(object("none", EARLY, 0))), None);
+        assert_eq!(known.take(Event::Apply(object("none", EARLY, 0))), None, "nothing is new");
         let left = known.take(Event::Delete(object("a", LATE, 1)));
         assert_eq!(uids(left), Some(vec!["b".to_owned()]));
         assert_eq!(known.take(Event::Init), None);
         assert_eq!(uids(known.take(Event::InitDone)), Some(vec![]), "the list is all there is");
+    }
+
+    #[test]
+    fn the_names_of_all_pods_are_known_by_the_uids_of_the_kubelet() {
+        let mut known = Known::default();
+        let mut mirror = object("api", EARLY, 0);
+        mirror.metadata.annotations = Some([(MIRROR.to_owned(), "kubelet".to_owned())].into());
+        known.take(Event::Apply(mirror.clone()));
+        let names = known.take(Event::Apply(object("b", LATE, 1))).unwrap().names;
+        let named = |uid: &str| names.get(uid).map(|name| name.name.as_str());
+        assert_eq!([named("kubelet"), named("api"), named("b")], [Some("api"), None, Some("b")]);
+        assert_eq!(known.take(Event::Delete(mirror)).unwrap().names.len(), 1);
     }
 }

@@ -12,13 +12,15 @@ use kube::Client;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use crate::announcement::Announcement;
 use crate::backoff::Doubling;
 use crate::condition::Condition;
 use crate::inventory::Annotations;
+use crate::pod_events::PodAnnouncement;
 use crate::published::Sight;
 use crate::reconcile::NodeAnnouncement;
 use contest::{Answer, Contest};
-use event::{Clerk, Verdict};
+use event::{Clerk, Limiter, Subject, Verdict};
 use node::NodeStatusClient;
 pub(crate) use pods::corrections;
 
@@ -114,28 +116,58 @@ pub(crate) async fn conditions(
     }
 }
 
-/// Creates Events for announcements. Ends with the sender.
+/// Creates Events on the Node. Ends with the sender.
 pub(crate) async fn events(
     client: Client,
     node: String,
     mut announcements: mpsc::Receiver<NodeAnnouncement>,
 ) {
     let mut clerk = Clerk::new(client, node);
+    let mut limiter = Limiter::new(Instant::now().into_std());
     let mut retry = Retry::new("Event");
     while let Some((uid, announcement)) = announcements.recv().await {
-        if clerk.judge(&announcement, Instant::now()) == Verdict::Drop {
-            continue;
-        }
-        for _ in 0..EVENT_ATTEMPTS {
-            match clerk.create(&uid, &announcement).await {
-                Ok(()) => {
-                    retry.succeeded();
-                    break;
-                }
-                Err(error) => retry.failed(&error).await,
-            }
+        let now = Instant::now().into_std();
+        if limiter.judge(&announcement.message, now) == Verdict::Keep {
+            create(&mut clerk, &mut retry, &Subject::Node(uid), &announcement).await;
         }
     }
+}
+
+/// Creates Events on pods, which were limited when they were found. Ends with the sender.
+pub(crate) async fn pod_events(
+    client: Client,
+    node: String,
+    mut announcements: mpsc::Receiver<PodAnnouncement>,
+) {
+    let mut clerk = Clerk::new(client, node);
+    let mut retry = Retry::new("Event on a pod");
+    while let Some(PodAnnouncement { name, uid, announcement }) = announcements.recv().await {
+        create(&mut clerk, &mut retry, &Subject::Pod { name, uid }, &announcement).await;
+    }
+}
+
+async fn create(
+    clerk: &mut Clerk,
+    retry: &mut Retry,
+    subject: &Subject,
+    announcement: &Announcement,
+) {
+    for _ in 0..EVENT_ATTEMPTS {
+        match clerk.create(subject, announcement).await {
+            Ok(()) => return retry.succeeded(),
+            // Such as of a namespace that is going: the answer stays the same.
+            Err(kube::Error::Api(status)) if is_final(status.code) => {
+                tracing::warn!(?subject, error = status.message, "an Event was refused");
+                return;
+            }
+            Err(error) => retry.failed(&error).await,
+        }
+    }
+}
+
+/// Whether a request that was answered so isn't worth repeating.
+const fn is_final(code: u16) -> bool {
+    matches!(code, 400..=499) && !matches!(code, 401 | 408 | 429)
 }
 
 /// Waits after failures, and one line of the log for all of them.
@@ -162,5 +194,16 @@ impl Retry {
         if self.failures > 0 {
             *self = Self::new(self.what);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_final_and_an_answer_that_may_change_is_not() {
+        assert!([400, 403, 404, 409, 422].into_iter().all(is_final));
+        assert!(![401, 408, 429, 500, 503].into_iter().any(is_final));
     }
 }

@@ -22,12 +22,13 @@ use crate::condition::condition;
 use crate::handoff::{self, Correction, NodePod, Plans};
 use crate::inventory::{Annotations, UseOfCards, annotations};
 use crate::options::Options;
+use crate::pod_events::{PodAnnouncement, PodAnnouncer};
 use crate::publish::{self, NodeReport};
 use crate::sources;
 use crate::usage::Usage;
 use crate::view::{Config, View};
 
-/// Events that wait for the API; more are dropped.
+/// Events that wait for the API; more are dropped. Those on pods wait by themselves.
 const WAITING_EVENTS: usize = 32;
 
 /// How long to wait after a failed write.
@@ -67,18 +68,22 @@ pub async fn run(
     tracing::info!(node = options.node, source = %options.source, "choosing this node's config");
     let (conditions, condition) = watch::channel(None);
     let (events, announcements) = mpsc::channel(WAITING_EVENTS);
+    let (pod_events, pod_announcements) = mpsc::channel(WAITING_EVENTS);
     let (corrections, corrected) = watch::channel(Vec::new());
     let node = options.node.clone();
-    let publishing = futures::future::join3(
+    let publishing = futures::future::join4(
         publish::conditions(client.clone(), node.clone(), condition),
-        publish::events(client.clone(), node, announcements),
+        publish::events(client.clone(), node.clone(), announcements),
+        publish::pod_events(client.clone(), node, pod_announcements),
         publish::corrections(client.clone(), corrected),
     );
     let reconciler = Reconciler {
         view: View::default(),
         announcer: Announcer::default(),
+        pod_announcer: PodAnnouncer::default(),
         conditions,
         events,
+        pod_events,
         corrections,
         bound_failures: Failures::new("bound pods can't be told to the device plugin"),
         usage: Usage::default(),
@@ -88,15 +93,17 @@ pub async fn run(
     tokio::select! {
         () = shutdown.cancelled() => Ok(()),
         ended = reconciler.run(&client) => Ok(ended?),
-        ((), (), ()) = publishing => Ok(()),
+        ((), (), (), ()) = publishing => Ok(()),
     }
 }
 
 struct Reconciler {
     view: View,
     announcer: Announcer,
+    pod_announcer: PodAnnouncer,
     conditions: watch::Sender<Option<NodeReport>>,
     events: mpsc::Sender<NodeAnnouncement>,
+    pod_events: mpsc::Sender<PodAnnouncement>,
     corrections: watch::Sender<Vec<Correction>>,
     bound_failures: Failures,
     usage: Usage,
@@ -133,6 +140,7 @@ impl Reconciler {
     fn reconcile(&mut self) -> bool {
         // First, because a kubelet may be waiting for it.
         let is_told = self.tell_bound_pods();
+        self.announce_to_pods(Instant::now());
         self.reconcile_config() && is_told
     }
 
@@ -253,6 +261,16 @@ impl Reconciler {
             *last = next;
             differs
         });
+    }
+
+    fn announce_to_pods(&mut self, now: Instant) {
+        self.pod_announcer.update(&self.view.names, now);
+        let Some(status) = &self.view.status else { return };
+        for event in self.pod_announcer.news(status, now) {
+            if self.pod_events.try_send(event).is_err() {
+                tracing::debug!("an Event on a pod was dropped: too many wait for the API");
+            }
+        }
     }
 
     fn announce(&self, announcement: Announcement) {

@@ -10,6 +10,7 @@ use mpshare_core::{LiveShare, Reason, SharedResource};
 use crate::choice::{Choice, Defaults, choose};
 use crate::handoff::NodePod;
 use crate::options::Options;
+use crate::pods::{NodePods, PodName};
 use crate::published::Sight;
 
 /// A fact that replaces the former one of its kind.
@@ -34,8 +35,8 @@ pub(crate) enum Fact {
         /// What `config.yaml` holds.
         config: Option<ChosenConfig>,
     },
-    /// The node's pods that ask for units, in the order of their creation.
-    Pods(Vec<NodePod>),
+    /// The node's pods.
+    Pods(NodePods),
 }
 
 /// What is needed of the Node object.
@@ -72,8 +73,10 @@ pub(crate) struct View {
     pub(crate) holdings: Option<Holdings>,
     /// What the device plugin is told of pods.
     pub(crate) bound: Option<BoundPods>,
-    /// The node's pods that ask for units.
+    /// The node's pods that ask for units, in the order of their creation.
     pub(crate) pods: Option<Vec<NodePod>>,
+    /// What all of its pods are called.
+    pub(crate) names: BTreeMap<String, PodName>,
     /// What `config.yaml` holds, as far as it can be used.
     pub(crate) in_force: Option<Config>,
     pub(crate) has_read_files: bool,
@@ -101,7 +104,10 @@ impl View {
             Fact::Configs(configs) => {
                 self.configs = configs.map_or(Configs::Missing, Configs::Available);
             }
-            Fact::Pods(pods) => self.pods = Some(pods),
+            Fact::Pods(NodePods { asking, names }) => {
+                self.pods = Some(asking);
+                self.names = names;
+            }
             Fact::Files { status, plugin, allocations, holdings, bound, config } => {
                 self.status = status;
                 self.plugin = plugin.map(|plugin| plugin.reasons).unwrap_or_default();

@@ -136,7 +136,11 @@ mod tests {
         assert!(matches!(unknown, Err(Reason::GpuNotReady { .. })));
         let status = GpuStatus {
             state: GpuState::Fault,
-            reason: Some(ReasonText { code: "Xid".into(), message: "reported Xid 79".into() }),
+            reason: Some(ReasonText {
+                code: "Xid".into(),
+                message: "reported Xid 79".into(),
+                pods: Vec::new(),
+            }),
             ..ready(0, "x")
         };
         let error = checked(&one_unit(), &status).unwrap_err().to_string();

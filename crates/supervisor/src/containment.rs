@@ -63,7 +63,7 @@ pub(crate) struct Containment {
     over: BTreeMap<Holder, Overrun>,
     outsiders: BTreeMap<ProcessId, Suspect>,
     ending: Option<Ending>,
-    ended: Vec<(Instant, Reason)>,
+    ended: Vec<(Instant, Victim)>,
     /// Those that didn't end.
     stuck: BTreeSet<ProcessId>,
 }
@@ -111,12 +111,16 @@ impl Containment {
 
     /// What there is to tell.
     pub(crate) fn findings(&self) -> Vec<ReasonText> {
-        let over = self.over.values().filter_map(|overrun| overrun.told.as_ref());
-        let ended = self.ended.iter().map(|(_, reason)| reason);
+        let over = self.over.iter().filter_map(|(holder, overrun)| {
+            Some(ReasonText::about(overrun.told.as_ref()?, [holder.pod.clone()]))
+        });
+        let ended = self.ended.iter();
+        let ended = ended.map(|(_, victim)| ReasonText::about(&victim.reason, victim.pod.clone()));
         let outside = self.outsiders.values().filter(|suspect| suspect.is_told);
-        let outside = outside.map(|suspect| ReasonText::from(&suspect.outsider.reason));
-        let all = over.chain(ended).map(ReasonText::from).chain(outside);
-        all.take(MOST_FINDINGS).collect()
+        let outside = outside.map(|Suspect { outsider, .. }| {
+            ReasonText::about(&outsider.reason, outsider.pod.clone())
+        });
+        over.chain(ended).chain(outside).take(MOST_FINDINGS).collect()
     }
 
     /// Whether anything goes on that the next look has to follow.
@@ -182,7 +186,8 @@ impl Containment {
                     used: excess.used,
                     share: excess.share,
                 };
-                victims.push(Victim { id: candidate.id, reason });
+                let pod = Some(excess.holder.pod.clone());
+                victims.push(Victim { id: candidate.id, pod, reason });
             }
         }
         victims
@@ -236,7 +241,7 @@ impl Containment {
                 Fate::Ended => {
                     self.stuck.remove(&victim.id);
                     warn!(reason = %victim.reason, "process ended");
-                    self.ended.push((now, victim.reason));
+                    self.ended.push((now, victim));
                 }
                 Fate::Stays if self.stuck.insert(victim.id) => {
                     warn!(pid = %victim.id, "process doesn't end by SIGKILL, trying again");

@@ -9,7 +9,7 @@ use mpshare_sim_state::ProcessKind;
 use mpshare_testkit::fakekubelet::{Phase, PodHandle, PodSpec, RestartPolicy, pod};
 use mpshare_testkit::simnode::{NODE, Setup, SimNode};
 
-use crate::scene::{GPU, PATIENCE, card, client, hold, logs, running, wait_or};
+use crate::scene::{GPU, PATIENCE, bound, card, client, hold, hold_bound, logs, running, wait_or};
 
 /// A T4 with 15,360 MiB, of which each of two units is 7,680.
 fn one_card(supervisor: &[&'static str]) -> Setup {
@@ -73,7 +73,8 @@ async fn processes_that_exceed_their_share_together_are_told_of_and_go_on() {
 async fn the_newest_process_past_the_share_is_ended_and_no_other() {
     let node = running(one_card(&["--over-share", "evict-process"]), 2).await;
     let neighbour = hold(&node, several("neighbour", "2", "1Gi")).await;
-    let greedy = hold(&node, several("greedy", "4", "2Gi")).await;
+    let command = ["cuda-sample", "--alloc", "2Gi", "--processes", "4", "--hold", "forever"];
+    let greedy = hold_bound(&node, bound("greedy", 1, &command)).await;
     let told = finding(&node, "ProcessEvicted").await;
     let left = has_processes(&node, &greedy, 3).await;
     let ended = told.strip_prefix("process ").unwrap().split(' ').next().unwrap();
@@ -88,6 +89,32 @@ async fn the_newest_process_past_the_share_is_ended_and_no_other() {
     assert!(log.contains(&command), "{log}");
     assert_eq!(processes_of(&node, &neighbour).len(), 2);
     assert_eq!(greedy.status().phase, Phase::Running);
+    // Whoever describes the pod reads the same sentence there, with the numbers.
+    let event = pod_event(&node, &greedy, "ProcessEvicted").await;
+    assert_eq!(
+        (event["type"].as_str(), event["message"].as_str()),
+        (Some("Warning"), Some(&*told))
+    );
+    let (used, one) = (4 * (2048 + 312), 2048 + 312);
+    for part in [&format!("process {ended}"), &format!("{used} MiB"), &format!("{one} MiB")] {
+        assert!(told.contains(part), "{told}: {part}");
+    }
+    assert!(told.contains("7680 MiB"), "{told}");
+    assert!(node.kube().events_of("Pod", "neighbour").iter().all(|it| it["message"] != *told));
+}
+
+/// The Event with which config-manager tells of a pod.
+async fn pod_event(node: &SimNode, pod: &PodHandle, code: &str) -> serde_json::Value {
+    let events = || {
+        let mut events = node.kube().events_of("Pod", &pod.spec().name);
+        events.retain(|it| it["reason"] == code);
+        events
+    };
+    wait_or(&format!("an Event {code} on the pod"), || logs(node), || !events().is_empty()).await;
+    let event = events().remove(0);
+    assert_eq!(event["involvedObject"]["uid"], pod.uid());
+    assert_eq!(event["metadata"]["namespace"], event["involvedObject"]["namespace"]);
+    event
 }
 
 fn is_zombie(pid: i32) -> bool {
@@ -172,9 +199,7 @@ async fn with_kill_processes_without_a_share_end_and_those_with_one_go_on() {
     let node = running(one_card(&["--outsiders", "kill"]), 1).await;
     let holder = hold(&node, client("holder", 1, "2Gi")).await;
     let command = ["cuda-sample", "--alloc", "1Gi", "--hold", "forever"];
-    let thief =
-        hold(&node, pod("thief").restart(RestartPolicy::Never).container("c").command(command))
-            .await;
+    let thief = hold_bound(&node, bound("thief", 0, &command)).await;
     let program = std::cell::RefCell::new(HostProgram::start(&node, "--alloc 1Gi --hold forever"));
     wait_or("it has ended", || logs(&node), || program.borrow_mut().has_ended()).await;
     thief.wait_stopped(PATIENCE).await.unwrap();
@@ -183,6 +208,8 @@ async fn with_kill_processes_without_a_share_end_and_those_with_one_go_on() {
     let told = findings(&told, "OutsiderEnded").concat();
     assert!(told.contains("/user.slice/session-1.scope"), "{told}");
     assert!(told.contains(&format!("pod {}", thief.uid())), "{told}");
+    // Though it asked for nothing of ours, and has ended by now.
+    pod_event(&node, &thief, "OutsiderEnded").await;
     assert_eq!(processes_of(&node, &holder).len(), 1);
 }
 

@@ -93,6 +93,29 @@ pub(crate) async fn hold(node: &SimNode, spec: PodSpec) -> PodHandle {
     pod
 }
 
+/// A pod with one container on `units` units of the node, as the API has it.
+pub(crate) fn bound(name: &str, units: usize, command: &[&str]) -> serde_json::Value {
+    let limits = if units == 0 { json!({}) } else { json!({GPU: units.to_string()}) };
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "nodeName": NODE, "restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "cuda", "command": command,
+                "resources": {"limits": limits}}],
+        },
+    })
+}
+
+/// Creates a pod in the API and waits until its program holds its memory.
+pub(crate) async fn hold_bound(node: &SimNode, pod: serde_json::Value) -> PodHandle {
+    let made = node.kube().create(pod).await.unwrap();
+    let uid = made["metadata"]["uid"].as_str().unwrap();
+    let holds = || node.kubelet().pod(uid).filter(|pod| pod.log("c").contains("holding"));
+    wait_or("the pod holds its memory", || logs(node), || holds().is_some()).await;
+    holds().unwrap()
+}
+
 /// Waits for a fact.
 pub(crate) async fn wait(what: &str, fact: impl Fn() -> bool) {
     wait_or(what, String::new, fact).await;

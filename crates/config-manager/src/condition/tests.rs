@@ -57,6 +57,7 @@ fn each_card_that_waits_is_listed_with_its_reason() {
     status.gpus[1].reason = Some(ReasonText {
         code: "WaitingForShares".to_owned(),
         message: "`GPU-b` keeps 2 shares".to_owned(),
+        pods: Vec::new(),
     });
     let condition = check(&status);
     assert_eq!(condition.reason, "GpuNotReady");

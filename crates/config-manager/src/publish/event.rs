@@ -1,6 +1,6 @@
-//! Events on the Node, de-duplicated and limited in rate.
+//! Events on the Node, de-duplicated and limited in rate, and on its pods.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
@@ -9,10 +9,11 @@ use kube::{Client, Resource as _};
 use mpshare_api::names::FIELD_MANAGER;
 use serde::de::IgnoredAny;
 use serde_json::json;
-use tokio::time::Instant;
 
+use crate::allowance::Allowance;
 use crate::announcement::{Announcement, Severity};
 use crate::condition::cut;
+use crate::pods::PodName;
 
 /// Who says it.
 const COMPONENT: &str = "mpshare-config-manager";
@@ -30,6 +31,20 @@ const REFILL: Duration = Duration::from_secs(10);
 /// The longest message that the API takes in an Event.
 const MESSAGE_LIMIT: usize = 1024;
 
+/// What an Event is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// The Node of this UID.
+    Node(String),
+    /// A pod.
+    Pod {
+        name: PodName,
+        /// The kubelet's, also for the image of a static pod: that is what its own Events name, and
+        /// what `kubectl describe` looks for.
+        uid: String,
+    },
+}
+
 /// Whether an announcement becomes an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -37,54 +52,67 @@ pub(super) enum Verdict {
     Drop,
 }
 
-/// Creates Events, and remembers them.
+/// Creates Events.
 pub(super) struct Clerk {
     client: Client,
     node: String,
-    limiter: Limiter,
     created: u64,
+}
+
+impl Subject {
+    fn namespace(&self) -> &str {
+        match self {
+            Self::Node(_) => NAMESPACE,
+            Self::Pod { name, .. } => &name.namespace,
+        }
+    }
 }
 
 impl Clerk {
     pub(super) fn new(client: Client, node: String) -> Self {
-        Self { client, node, limiter: Limiter::new(Instant::now()), created: 0 }
-    }
-
-    pub(super) fn judge(&mut self, announcement: &Announcement, now: Instant) -> Verdict {
-        self.limiter.judge(&announcement.message, now)
+        Self { client, node, created: 0 }
     }
 
     pub(super) async fn create(
         &mut self,
-        uid: &str,
+        subject: &Subject,
         announcement: &Announcement,
     ) -> Result<(), kube::Error> {
         self.created += 1;
-        let event = self.event(uid, announcement, Timestamp::now());
+        let event = self.event(subject, announcement, Timestamp::now());
         let body = serde_json::to_vec(&event).map_err(kube::Error::SerdeError)?;
         let parameters =
             PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let request = Request::new(Event::url_path(&(), Some(NAMESPACE)))
+        let request = Request::new(Event::url_path(&(), Some(subject.namespace())))
             .create(&parameters, body)
             .map_err(kube::Error::BuildRequest)?;
         self.client.request::<IgnoredAny>(request).await?;
         Ok(())
     }
 
-    fn event(&self, uid: &str, said: &Announcement, now: Timestamp) -> serde_json::Value {
+    fn event(&self, subject: &Subject, said: &Announcement, now: Timestamp) -> serde_json::Value {
         let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         // As client-go names them; the number keeps two of one moment apart.
         let unique = format!("{:x}.{:x}", now.as_nanosecond(), self.created);
+        let (name, involved) = match subject {
+            Subject::Node(uid) => {
+                let node = &self.node;
+                (node, json!({"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}))
+            }
+            Subject::Pod { name: PodName { namespace, name }, uid } => {
+                let pod = json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace,
+                    "name": name, "uid": uid});
+                (name, pod)
+            }
+        };
         json!({
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {
-                "name": format!("{}.{unique}", cut(&self.node, 200)),
-                "namespace": NAMESPACE,
+                "name": format!("{}.{unique}", cut(name, 200)),
+                "namespace": subject.namespace(),
             },
-            "involvedObject": {
-                "apiVersion": "v1", "kind": "Node", "name": self.node, "uid": uid,
-            },
+            "involvedObject": involved,
             "type": match said.severity {
                 Severity::Normal => "Normal",
                 Severity::Warning => "Warning",
@@ -105,31 +133,18 @@ impl Clerk {
 ///
 /// What was said before the last one may be said again at once: a config that comes back, or a
 /// card that is ready again, is news.
-struct Limiter {
+pub(super) struct Limiter {
     last: Option<(String, Instant)>,
-    tokens: u32,
-    refilled: Instant,
+    allowance: Allowance,
     dropped: u64,
 }
 
 impl Limiter {
-    const fn new(now: Instant) -> Self {
-        Self { last: None, tokens: BURST, refilled: now, dropped: 0 }
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { last: None, allowance: Allowance::new(BURST, REFILL, now), dropped: 0 }
     }
 
-    fn judge(&mut self, message: &str, now: Instant) -> Verdict {
-        while self.tokens < BURST && now.duration_since(self.refilled) >= REFILL {
-            self.refilled += REFILL;
-            self.tokens += 1;
-        }
-        if self.tokens == BURST {
-            self.refilled = now;
-        }
-        if self.tokens == 0 {
-            self.dropped += 1;
-            tracing::debug!(dropped = self.dropped, "an Event was dropped: too many of them");
-            return Verdict::Drop;
-        }
+    pub(super) fn judge(&mut self, message: &str, now: Instant) -> Verdict {
         let is_repeated = self
             .last
             .as_ref()
@@ -137,8 +152,12 @@ impl Limiter {
         if is_repeated {
             return Verdict::Drop;
         }
+        if self.allowance.take(now).is_none() {
+            self.dropped += 1;
+            tracing::debug!(dropped = self.dropped, "an Event was dropped: too many of them");
+            return Verdict::Drop;
+        }
         self.last = Some((message.to_owned(), now));
-        self.tokens -= 1;
         Verdict::Keep
     }
 }

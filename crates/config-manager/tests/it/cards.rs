@@ -84,7 +84,8 @@ async fn what_processes_on_a_card_do_is_an_event_and_published_and_the_condition
     let rig = Rig::on("gpu-mem").await;
     let mut found = report(GIB);
     let message = "process 7 belongs to no share".to_owned();
-    let finding = ReasonText { code: "OutsideShares".to_owned(), message: message.clone() };
+    let finding =
+        ReasonText { code: "OutsideShares".to_owned(), message: message.clone(), pods: Vec::new() };
     found.gpus[0].findings = vec![finding];
     rig.report(&found);
     let event = until("an Event", || rig.events("OutsideShares").pop()).await;

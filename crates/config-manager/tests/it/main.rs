@@ -148,6 +148,7 @@ async fn the_condition_follows_the_report_and_leaves_the_kubelets_alone() {
     broken.gpus[0].reason = Some(ReasonText {
         code: "ServerFault".to_owned(),
         message: "MPS server 7 is in FAULT".to_owned(),
+        pods: Vec::new(),
     });
     until_elapsed(Duration::from_millis(1100)).await;
     rig.report(&broken);
@@ -306,8 +307,11 @@ async fn a_node_of_qgpu_keeps_its_config_until_qgpu_is_gone() {
 async fn what_keeps_the_device_plugin_from_serving_is_told_in_condition_and_event() {
     let rig = Rig::on("mps-2x").await;
     rig.until_in_force("mps-2x").await;
-    let reason =
-        ReasonText { code: "AnotherPlugin".to_owned(), message: "another one is here".to_owned() };
+    let reason = ReasonText {
+        code: "AnotherPlugin".to_owned(),
+        message: "another one is here".to_owned(),
+        pods: Vec::new(),
+    };
     let status = PluginStatus { version: PluginStatus::VERSION, reasons: vec![reason] };
     write_document(&rig.root.plugin_status(), &status).unwrap();
     let condition = rig.until_condition("False", "AnotherPlugin").await;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use mpshare_api::holdings::{Holding, PodKey};
+use mpshare_api::status::ReasonText;
 use mpshare_api::{BoundPods, Holdings, read_document, write_document};
 use serde_json::{Value, json};
 
@@ -129,4 +130,50 @@ async fn a_pod_of_the_same_name_that_came_later_is_left_alone() {
     until("the other pod", || is_assigned_on(&rig, "b", FIRST).then_some(())).await;
     assert_eq!(annotations(&rig, "a")["ALIYUN_COM_GPU_MEM_ASSIGNED"], "false");
     assert!(annotations(&rig, "a")[ALLOCATION].contains(FIRST));
+}
+
+/// A card on which something was found about pods.
+fn found(rig: &Rig, message: &str, pods: &[&str]) {
+    let mut status = report(GIB);
+    status.gpus[0].findings = vec![ReasonText {
+        code: "ProcessEvicted".to_owned(),
+        message: message.to_owned(),
+        pods: pods.iter().map(|uid| (*uid).to_owned()).collect(),
+    }];
+    rig.report(&status);
+}
+
+fn told(rig: &Rig, pod: &str) -> Vec<Value> {
+    let mut events = rig.kube.events_of("Pod", pod);
+    events.retain(|event| event["reason"] == "ProcessEvicted");
+    events
+}
+
+#[tokio::test]
+async fn a_finding_is_an_event_on_the_pods_that_it_concerns_and_on_a_pod_that_has_just_gone() {
+    let rig = with_two_cards().await;
+    let (stays, goes) = (bound(&rig, "stays", FIRST).await, bound(&rig, "goes", FIRST).await);
+    let both = || {
+        let pods: BoundPods = read_document(&rig.root.bound_pods()).unwrap()?;
+        (pods.pods.len() == 2).then_some(())
+    };
+    until("both are known", both).await;
+    found(&rig, "process 7 was ended", &[&stays, "nobody"]);
+    let event = until("an Event on the pod", || told(&rig, "stays").pop()).await;
+    assert_eq!(event["involvedObject"]["uid"], json!(stays));
+    assert_eq!(event["metadata"]["namespace"], "default");
+    assert_eq!(
+        (&event["type"], &event["message"]),
+        (&json!("Warning"), &json!("process 7 was ended"))
+    );
+    rig.kube.confirm_pod_deletion("default", "goes", &goes).await.unwrap();
+    let one = || {
+        let pods: BoundPods = read_document(&rig.root.bound_pods()).unwrap()?;
+        (pods.pods.len() == 1).then_some(())
+    };
+    until("one has gone", one).await;
+    found(&rig, "process 8 was ended", &[&stays, &goes]);
+    let event = until("an Event on the pod that has gone", || told(&rig, "goes").pop()).await;
+    assert_eq!(event["involvedObject"]["uid"], json!(goes));
+    until("two on the other", || (told(&rig, "stays").len() == 2).then_some(())).await;
 }

@@ -142,6 +142,7 @@ impl State {
             reason: is_broken.then(|| ReasonText {
                 code: "Xid".into(),
                 message: format!("`{uuid}` reported Xid 79"),
+                pods: Vec::new(),
             }),
             generation: plan.generation.to_string(),
             daemon: self.daemon(gpu, plan, wishes),

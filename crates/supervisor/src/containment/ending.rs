@@ -26,6 +26,8 @@ const DEATH: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub(crate) struct Victim {
     pub id: ProcessId,
+    /// UID of its pod, where it is in one.
+    pub pod: Option<String>,
     pub reason: Reason,
 }
 
@@ -167,7 +169,7 @@ mod tests {
 
     fn end(id: ProcessId) -> Fate {
         let gpu = "GPU-ab".parse().unwrap();
-        let victim = Victim { id, reason: Reason::NoServer { gpu } };
+        let victim = Victim { id, pod: None, reason: Reason::NoServer { gpu } };
         end_all(&Proc::default(), vec![victim], None)[0].1
     }
 

@@ -15,6 +15,8 @@ const LONGEST: usize = 120;
 /// A process without a share.
 pub(crate) struct Outsider {
     pub id: ProcessId,
+    /// UID of its pod, where it is in one.
+    pub pod: Option<String>,
     pub reason: Reason,
     ended: Reason,
 }
@@ -22,7 +24,7 @@ pub(crate) struct Outsider {
 impl Outsider {
     /// It, to be ended.
     pub(crate) fn victim(&self) -> Victim {
-        Victim { id: self.id, reason: self.ended.clone() }
+        Victim { id: self.id, pod: self.pod.clone(), reason: self.ended.clone() }
     }
 }
 
@@ -37,16 +39,16 @@ pub(crate) fn outsider(scene: &Scene<'_>, user: &ClientStatus) -> Option<Outside
     let proc = scene.host_proc;
     let pid = Pid::new(user.pid)?;
     let id = proc.identify(pid).ok()??;
-    let cgroup = match scene.cgroup_proc.home(pid).ok()?? {
+    let (pod, cgroup) = match scene.cgroup_proc.home(pid).ok()?? {
         Home::Hidden => return None,
-        Home::Host(path) => path,
+        Home::Host(path) => (None, path),
         Home::Pod(container) => {
             let pod = container.pod.as_str();
             if scene.shares.standing(pod) != Standing::Outside {
                 return None;
             }
             let id = container.container.as_ref().map_or("", |id| id.as_str());
-            format!("pod {pod} {id}").trim_end().to_owned()
+            (Some(pod.to_owned()), format!("pod {pod} {id}").trim_end().to_owned())
         }
     };
     if is_mps(proc.program(pid).ok()??.to_str()) {
@@ -68,6 +70,7 @@ pub(crate) fn outsider(scene: &Scene<'_>, user: &ClientStatus) -> Option<Outside
     };
     Some(Outsider {
         id,
+        pod,
         reason: Reason::OutsideShares { gpu, pid, command, cgroup, memory },
         ended,
     })

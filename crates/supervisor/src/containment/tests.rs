@@ -135,6 +135,7 @@ fn a_sum_above_the_share_is_told_once_the_grace_period_is_over_with_the_numbers_
     assert_eq!(machine.look(9_900, &over(1500)), [""; 0]);
     let told = machine.look(10_000, &over(1400));
     assert!(told[0].contains("uses 1400 MiB"), "{told:?}");
+    assert_eq!(machine.state.findings()[0].pods, [POD]);
     assert_eq!(machine.look(11_000, &over(1900)), told, "it would be an Event each second");
     assert_eq!(machine.look(12_000, &over(1000)), [""; 0]);
     assert_eq!(machine.look(13_000, &over(1001)), [""; 0], "the period begins anew");
@@ -161,6 +162,19 @@ fn another_process_with_the_id_of_an_outsider_has_a_grace_period_of_its_own() {
     assert_eq!(machine.look(2_000, &users), [""; 0]);
     let told = machine.look(4_000, &users);
     assert!(told[0].contains("process 7 (`cuda --alloc`, cgroup `/user.slice`)"), "{told:?}");
+    assert_eq!(machine.state.findings()[0].pods, [""; 0]);
+}
+
+#[test]
+fn an_outsider_in_a_pod_is_told_of_with_its_pod() {
+    let mut machine = Machine::new("in-pod");
+    let thief = "11111111-0f5a-4d5c-9c5e-1d2e3f4a5b6c";
+    machine.process(7, 100);
+    machine.cgroup(7, &format!("/kubepods/burstable/pod{thief}/{}", "ab".repeat(32)));
+    let users = [user(7, Some(thief), 100)];
+    machine.look(0, &users);
+    machine.look(2_000, &users);
+    assert_eq!(machine.state.findings()[0].pods, [thief]);
 }
 
 #[test]
