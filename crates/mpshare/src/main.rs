@@ -16,6 +16,7 @@ mod mps_control_daemon;
 mod mps_root;
 mod node;
 mod options;
+mod server_care;
 mod uninstall;
 
 use std::process::ExitCode;

@@ -14,6 +14,7 @@ use tracing::info;
 use crate::containment::ContainmentOptions;
 use crate::driver::DriverOptions;
 use crate::mps_root::RootOptions;
+use crate::server_care::ServerOptions;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -32,6 +33,8 @@ pub(crate) struct Args {
     recovery_seconds: u64,
     #[command(flatten)]
     containment: ContainmentOptions,
+    #[command(flatten)]
+    servers: ServerOptions,
 }
 
 /// Supervises until SIGTERM or SIGINT.
@@ -44,6 +47,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         idle_interval: Duration::from_secs(10),
         recovery: Duration::from_secs(args.recovery_seconds),
         containment: args.containment.rules(),
+        canary: args.servers.canary(),
+        fault_grace: args.servers.fault_grace(),
     };
     let policy = XidPolicy::new(&args.disable_health_checks, &args.enable_health_checks);
     for word in policy.unreadable() {

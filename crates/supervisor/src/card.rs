@@ -7,25 +7,32 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpshare_api::{DocumentError, GpuPaths, MpsRoot};
-use mpshare_core::{Gpu, GpuPlan, GpuUuid, Hosting, Limits, Reason, VersionProfile};
+use mpshare_api::{GpuPaths, MpsRoot};
+use mpshare_core::{Gpu, GpuPlan, Hosting, Limits, Reason, VersionProfile};
 use mpshare_mps::{
-    ControlDaemon, DaemonError, DaemonFault, DaemonLimits, DaemonSite, LimitError, PipeDirectory,
-    ProcessId, SiteError, log,
+    ControlDaemon, DaemonError, DaemonFault, DaemonLimits, DaemonSite, Pid, PipeDirectory,
+    ProcessHandle, ProcessId, log,
 };
-use mpshare_nvml::{ComputeMode, NvmlError};
-use thiserror::Error;
-use tracing::info;
+use mpshare_nvml::ComputeMode;
+use tracing::{info, warn};
 
 use crate::journal::ModeJournal;
 use crate::obstacles::{self, Obstacles};
 use crate::options::Ports;
+use crate::overheard::{Effect, Overheard};
 use crate::servers::{Load, ServerView};
 use crate::start_limits::StartLimits;
 use crate::steps::{Holder, Seen, ServerSeen, Step, Stray};
 
+mod error;
+
+pub(crate) use error::{CardError, chain};
+
 /// For how long `quit` may wait for clients that came in since they were counted.
 const QUIT_DRAIN: Duration = Duration::from_secs(5);
+
+/// For so long a server that was told to end may take.
+const SERVER_END: Duration = Duration::from_secs(2);
 
 /// A card and what its worker needs.
 pub(crate) struct Card {
@@ -49,101 +56,12 @@ pub(crate) struct Card {
     pub servers: ServerView,
     /// What that server got at its start.
     pub start_limits: StartLimits,
+    /// What others said to its daemon.
+    pub overheard: Overheard,
+    /// A server that has to be replaced, and why.
+    pub hopeless: Option<(ProcessId, String)>,
     /// Whether the card had clients when it was last looked at.
     pub load: Load,
-}
-
-/// Why a look or a step failed.
-#[derive(Debug, Error)]
-pub(crate) enum CardError {
-    /// The card or the driver.
-    #[error(transparent)]
-    Nvml(#[from] NvmlError),
-    /// The daemon.
-    #[error(transparent)]
-    Daemon(#[from] DaemonError),
-    /// The compute mode can't be set.
-    #[error("compute mode can't be set")]
-    ComputeMode(#[source] NvmlError),
-    /// The journal of compute modes.
-    #[error("compute mode journal")]
-    Journal(#[from] DocumentError),
-    /// A directory of the card.
-    #[error("directory `{path}`")]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
-    /// The MPS root is too long for a socket.
-    #[error(transparent)]
-    Site(#[from] SiteError),
-    /// No server holds the card.
-    #[error("{0}")]
-    Server(Reason),
-    /// Step after step, and never where the plan wants it.
-    #[error("something else keeps changing the card")]
-    Unsteady,
-    /// A limit that would mean no limit.
-    #[error(transparent)]
-    Limit(#[from] LimitError),
-}
-
-impl CardError {
-    /// What people are told.
-    pub(crate) fn reason(&self, gpu: &GpuUuid) -> Reason {
-        if let Self::Server(reason) = self {
-            return reason.clone();
-        }
-        let gpu = gpu.clone();
-        if let Self::Daemon(error) = self
-            && let DaemonFault::NotApplied { wanted, found } = &*error.fault
-        {
-            let wanted = format!("{} and {} %", wanted.memory, wanted.percent);
-            return Reason::LimitMismatch { gpu, wanted, found: found.to_string() };
-        }
-        let problem = match self {
-            // The reason names card and daemon itself.
-            Self::Daemon(error) => chain(&error.fault),
-            _ => chain(self),
-        };
-        if let Self::ComputeMode(source) = self {
-            return Reason::ComputeModeDenied { gpu, problem: source.to_string() };
-        }
-        if matches!(self, Self::Nvml(error) if error.is_lost()) {
-            return Reason::GpuLost { gpu, problem };
-        }
-        Reason::DaemonFailed { gpu, problem }
-    }
-
-    /// Whether this says nothing about the daemon's health: somebody else talks to it, or a server
-    /// of it is coming or going.
-    pub(crate) fn is_passing(&self) -> bool {
-        let Self::Daemon(error) = self else {
-            return false;
-        };
-        matches!(
-            *error.fault,
-            DaemonFault::Busy { .. }
-                | DaemonFault::ServerInitializing(_)
-                | DaemonFault::NoSuchServer(_)
-        )
-    }
-}
-
-/// An error with its causes, those that say something new.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 impl Card {
@@ -160,6 +78,7 @@ impl Card {
             verified: None,
             server: ServerSeen::Absent,
             obstacle: None,
+            quitting: None,
         };
         let was_told = self.start_limits.trouble(&self.gpu.uuid).is_some();
         for paths in self.directories(wanted.as_ref())? {
@@ -172,6 +91,16 @@ impl Card {
                     seen.daemon = Holder::Ours(process.pid.get());
                     seen.verified =
                         self.verified.filter(|(pid, _)| *pid == process).map(|(_, limits)| limits);
+                    match self.listen(daemon.as_ref(), process, seen.verified) {
+                        Effect::None => {}
+                        Effect::Limits => seen.verified = None,
+                        // Whoever told it so has the one session that it takes (facts/mps.md 4.3).
+                        Effect::Quitting => {
+                            let clients = self.ports.inventory.mps_processes(&self.gpu.uuid)?.len();
+                            seen.quitting = Some(clients);
+                            continue;
+                        }
+                    }
                     seen.server = self.server(daemon.as_ref(), seen.verified)?;
                     if was_told && self.is_rid_of_wrong_limits(daemon.as_ref())? {
                         seen.verified = None;
@@ -207,8 +136,57 @@ impl Card {
         if seen != ServerSeen::Running {
             return Ok(seen);
         }
+        if self.hopeless.as_ref().is_some_and(|(hopeless, _)| *hopeless == server) {
+            return Ok(ServerSeen::Hopeless);
+        }
         self.start_limits.compare(&daemon.site().server_log(), now);
         Ok(if self.start_limits.is_awaited(now) { ServerSeen::Starting } else { seen })
+    }
+
+    fn listen(
+        &mut self,
+        daemon: &dyn ControlDaemon,
+        process: ProcessId,
+        verified: Option<Limits>,
+    ) -> Effect {
+        let limits = verified.and_then(|limits| DaemonLimits::try_from(limits).ok());
+        self.overheard.listen(process, &daemon.site().control_log(), limits, Instant::now())
+    }
+
+    /// Whether the server is being replaced by us.
+    pub(crate) fn is_replacing(&self) -> bool {
+        self.hopeless.is_some() && self.servers.server() == self.hopeless.as_ref().map(|it| it.0)
+    }
+
+    /// Whether a client of our user is one that the server takes: before `-multiuser-server` it takes one
+    /// user's, and one of another user would have it leave after its last client (facts/mps.md 3).
+    pub(crate) fn takes_our_user(&self, server: Pid) -> bool {
+        let us = rustix::process::geteuid().as_raw();
+        self.servers.is_serving()
+            && (self.profile.has_multiuser_server() && us == 0
+                || self.ports.host_proc.uid(server).is_ok_and(|uid| uid == Some(us)))
+    }
+
+    /// Ends a server that doesn't come to itself; by its process where the daemon can't.
+    fn end_server(&mut self, plan: &GpuPlan) -> Result<(), CardError> {
+        let Some((server, why)) = self.hopeless.clone() else { return Ok(()) };
+        let gpu = &self.gpu.uuid;
+        warn!(%gpu, %server, why, "replacing the MPS server");
+        self.overheard.ending(server.pid);
+        if let Some(daemon) = self.planned_daemon(plan)?
+            && let Err(error) = daemon.kill_server(server.pid)
+        {
+            warn!(%gpu, %server, %error, "the MPS daemon can't end its server");
+        }
+        let handle = ProcessHandle::open_exact(&self.ports.host_proc, server);
+        if let Ok(Some(handle)) = handle
+            && !handle.wait(Instant::now() + SERVER_END).unwrap_or(false)
+            && let Err(error) = handle.kill()
+        {
+            warn!(%gpu, %server, %error, "the MPS server can't be killed");
+        }
+        self.servers.ask_next();
+        Ok(())
     }
 
     /// Whether a server that somebody gave other limits has no client that could have got them: then
@@ -250,6 +228,7 @@ impl Card {
                 Ok(self.daemon(&GpuPaths::at(dir))?.quit(QUIT_DRAIN)?)
             }
             Step::StartServer => self.start_server(plan),
+            Step::EndServer => self.end_server(plan),
             Step::AwaitServer | Step::Wait(_) | Step::Refuse(_) | Step::Settled => Ok(()),
         }
     }
@@ -407,7 +386,7 @@ impl Card {
         let inventory = &self.ports.inventory;
         let clients = inventory.mps_processes(gpu).unwrap_or_default();
         let all = inventory.compute_processes(gpu).unwrap_or_default();
-        let server = self.servers.pid().map(mpshare_mps::Pid::get);
+        let server = self.servers.pid().map(Pid::get);
         let is_ours =
             |pid: i32| Some(pid) == server || clients.iter().any(|client| client.pid == pid);
         all.iter().map(|process| process.pid).filter(|pid| !is_ours(*pid)).collect()

@@ -22,10 +22,9 @@ mod shares;
 mod sums;
 mod victims;
 
-pub(crate) use ending::Session;
+pub(crate) use ending::{Ending, Fate, Session, Victim};
 pub(crate) use shares::KnownShares;
 
-use ending::{Ending, Fate, Victim};
 use outsiders::Outsider;
 use sums::{Excess, Holder};
 use victims::Candidate;

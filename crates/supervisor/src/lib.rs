@@ -18,12 +18,15 @@ mod clients;
 mod containment;
 mod death;
 mod event;
+mod faults;
 mod former;
+mod incidents;
 mod inputs;
 mod journal;
 mod node;
 mod obstacles;
 mod options;
+mod overheard;
 pub mod preflight;
 mod servers;
 mod silence;
@@ -34,11 +37,14 @@ mod steps;
 mod testing;
 mod waiting;
 mod watch;
+mod watchdog;
 mod worker;
 
 pub use event::Event;
 pub use node::SupervisorError;
-pub use options::{ContainmentRules, DaemonDriver, Options, Outsiders, OverShare, Ports};
+pub use options::{
+    CanaryRules, ContainmentRules, DaemonDriver, Options, Outsiders, OverShare, Ports,
+};
 
 /// Supervises until [`Event::Stop`] arrives.
 ///

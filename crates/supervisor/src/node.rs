@@ -25,6 +25,7 @@ use crate::inputs::Inputs;
 use crate::journal::ModeJournal;
 use crate::obstacles::{self, Obstacles};
 use crate::options::{Options, Ports};
+use crate::overheard::Overheard;
 use crate::preflight::Preflight;
 use crate::servers::{Load, ServerView};
 use crate::start_limits::StartLimits;
@@ -185,6 +186,7 @@ impl Node {
             }
             Event::Withdraw(gpu) => self.withdrawn.push(gpu),
             Event::Health(event) => {
+                self.suspect(event.gpu.as_ref());
                 let all: Vec<GpuUuid> = self.workers.keys().cloned().collect();
                 for change in self.health.event(&event, &all, Instant::now()) {
                     warn!(?change, "health of a card changed");
@@ -199,6 +201,16 @@ impl Node {
             Event::Stop => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// What the driver says of a card may be a fault of its server. That a program failed is told
+    /// so, too, and is no ailment.
+    fn suspect(&self, gpu: Option<&GpuUuid>) {
+        let meant = |uuid: &GpuUuid| gpu.is_none_or(|gpu| gpu == uuid);
+        for (_, handle) in self.workers.iter().filter(|(uuid, _)| meant(uuid)) {
+            // A worker ends only with the process.
+            drop(handle.commands.send(Command::Suspect));
+        }
     }
 
     /// Cards don't come and go while a driver is loaded, but the driver may be upgraded, or come
@@ -324,6 +336,8 @@ impl Node {
                 known: std::collections::BTreeSet::new(),
                 verified: None,
                 servers: ServerView::default(),
+                overheard: Overheard::default(),
+                hopeless: None,
                 start_limits: StartLimits::default(),
                 load: Load::Idle,
             },

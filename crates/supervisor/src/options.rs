@@ -21,6 +21,25 @@ pub struct Options {
     pub recovery: Duration,
     /// What is done about processes that use more than they were given.
     pub containment: ContainmentRules,
+    /// How it is tried whether MPS servers take clients.
+    pub canary: CanaryRules,
+    /// For how long clients that a fatal error hit may take to end by themselves.
+    pub fault_grace: Duration,
+}
+
+/// How it is tried whether MPS servers take clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CanaryRules {
+    /// One that takes none is found within this time; `None`: nobody tries.
+    pub period: Option<Duration>,
+    /// For how long one client of ours waits.
+    pub deadline: Duration,
+}
+
+impl Default for CanaryRules {
+    fn default() -> Self {
+        Self { period: Some(Duration::from_mins(5)), deadline: Duration::from_secs(20) }
+    }
 }
 
 /// What is done about processes that use more of a card than they were given.

@@ -56,6 +56,16 @@ impl ServerView {
         self.server.is_some_and(is_same)
     }
 
+    /// The server, while it is in FAULT.
+    pub(crate) fn faulted(&self) -> Option<ProcessId> {
+        self.server.filter(|_| self.status == Some(ServerStatus::Fault))
+    }
+
+    /// Whether it says that it takes clients, or can't say.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.server.is_some() && matches!(self.status, None | Some(ServerStatus::Active))
+    }
+
     /// Has the next look ask the daemon, whenever it was asked last.
     pub(crate) const fn ask_next(&mut self) {
         self.asked = None;

@@ -96,6 +96,8 @@ mod tests {
             idle_interval: Duration::ZERO,
             recovery: Duration::ZERO,
             containment: crate::ContainmentRules::default(),
+            canary: crate::options::CanaryRules::default(),
+            fault_grace: Duration::from_secs(10),
         }
     }
 

@@ -25,6 +25,8 @@ pub(crate) struct Seen {
     pub verified: Option<Limits>,
     /// The server of the daemon in the plan's directory.
     pub server: ServerSeen,
+    /// How many clients the daemon in the plan's directory still has, if it was told to quit.
+    pub quitting: Option<usize>,
     /// Why no daemon can be launched; only looked for where there is none.
     pub obstacle: Option<Reason>,
 }
@@ -38,6 +40,8 @@ pub(crate) enum ServerSeen {
     Starting,
     /// It runs, well or in trouble; that is watched, not stepped.
     Running,
+    /// It runs, and won't come to itself.
+    Hopeless,
 }
 
 /// Who holds a pipe directory's lock.
@@ -73,6 +77,8 @@ pub(crate) enum Step {
     Apply(Limits),
     /// Have the daemon start a server.
     StartServer,
+    /// End a server that is beyond hope.
+    EndServer,
     /// Look again in a moment: a server is starting.
     AwaitServer,
     /// End a daemon that the plan doesn't want; it has no clients.
@@ -88,7 +94,7 @@ pub(crate) enum Step {
 impl Step {
     /// Whether it takes something away that a container may have been promised.
     pub(crate) const fn disrupts(&self) -> bool {
-        matches!(self, Self::SetComputeMode | Self::Start(_) | Self::Quit(_))
+        matches!(self, Self::SetComputeMode | Self::Start(_) | Self::EndServer | Self::Quit(_))
     }
 }
 
@@ -119,6 +125,9 @@ pub(crate) fn next_step(wanted: &Hosting, seen: &Seen) -> Step {
 /// without limits (facts/mps.md 3). It holds only while a server owns the card: without one, the
 /// first process that comes gets the whole card, MPS or not. So a server is there before anybody.
 fn towards_mps(limits: Limits, seen: &Seen) -> Step {
+    if let Some(clients) = seen.quitting {
+        return Step::Wait(Reason::DaemonQuitting { gpu: seen.gpu.clone(), clients });
+    }
     if let (Holder::Nobody, Some(reason)) = (seen.daemon, &seen.obstacle) {
         return Step::Refuse(reason.clone());
     }
@@ -132,6 +141,7 @@ fn towards_mps(limits: Limits, seen: &Seen) -> Step {
             ServerSeen::Absent => Step::StartServer,
             ServerSeen::Starting => Step::AwaitServer,
             ServerSeen::Running => Step::Settled,
+            ServerSeen::Hopeless => Step::EndServer,
         },
     }
 }
@@ -159,6 +169,7 @@ mod tests {
             has_mode_to_restore: false,
             verified: None,
             server: ServerSeen::Absent,
+            quitting: None,
             obstacle: None,
         }
     }
@@ -193,6 +204,7 @@ mod tests {
             (ServerSeen::Absent, Step::StartServer),
             (ServerSeen::Starting, Step::AwaitServer),
             (ServerSeen::Running, Step::Settled),
+            (ServerSeen::Hopeless, Step::EndServer),
         ] {
             seen.server = server;
             assert_eq!(next_step(&mps(1), &seen), step);
@@ -248,6 +260,15 @@ mod tests {
         assert_eq!(next_step(&mps(1), &seen), Step::Refuse(reason));
         assert_eq!(next_step(&Hosting::Exclusive, &seen), Step::Settled);
         assert_eq!(next_step(&mps(1), &Seen { obstacle, ..running(1) }), Step::Settled);
+    }
+
+    #[test]
+    fn a_daemon_that_was_told_to_quit_is_waited_for_and_told_nothing() {
+        for verified in [None, Some(limits(2))] {
+            let seen = Seen { quitting: Some(3), verified, ..running(1) };
+            let step = next_step(&mps(1), &seen);
+            assert!(matches!(step, Step::Wait(Reason::DaemonQuitting { clients: 3, .. })));
+        }
     }
 
     #[test]

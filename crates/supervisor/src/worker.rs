@@ -7,22 +7,25 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mpshare_api::status::{ClientStatus, DaemonStatus, LimitsStatus, ReasonText};
+use mpshare_api::status::{ClientStatus, ReasonText};
 use mpshare_api::{GpuState, GpuStatus};
-use mpshare_core::{Gpu, GpuPlan, Hosting, Reason, Unit, VersionProfile};
-use mpshare_mps::Pid;
+use mpshare_core::{Gpu, GpuPlan, Reason, VersionProfile};
 use tracing::{info, warn};
 
 use crate::card::{Card, CardError};
-use crate::clients::{self, Bypassing};
-use crate::containment::{Containment, KnownShares, Scene, Session};
+use crate::clients::Bypassing;
+use crate::containment::{Containment, KnownShares};
 use crate::death::DeathWatch;
 use crate::event::Event;
+use crate::faults::Faults;
+use crate::incidents::Incidents;
 use crate::options::Options;
-use crate::servers::Load;
 use crate::silence::Silence;
 use crate::steps::{Holder, Step, next_step};
-use crate::waiting;
+use crate::watchdog::Watchdog;
+
+mod failing;
+mod settled;
 
 /// The first wait after a failure; doubles up to [`MAX_BACKOFF`].
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
@@ -44,6 +47,8 @@ pub(crate) enum Command {
     Assign(Box<Assignment>),
     /// A daemon or server of the card has died.
     Died(i32),
+    /// The driver said something about the card that may be a server's trouble.
+    Suspect,
     /// Everybody can read that the card is out of service, and the shares that were recorded until
     /// then are in the last assignment.
     Withdrawn,
@@ -115,6 +120,12 @@ pub(crate) struct Memory {
     /// What processes do past their shares.
     containment: Containment,
     bypassing: Bypassing,
+    /// Whether the server takes clients.
+    watchdog: Watchdog,
+    /// What the server's fault did.
+    faults: Faults,
+    /// What happened lately.
+    incidents: Incidents,
     reported: Option<GpuStatus>,
 }
 
@@ -149,10 +160,15 @@ impl Worker {
             Command::Withdrawn if self.state.withdrawal == Withdrawal::Announced => {
                 self.state.withdrawal = Withdrawal::Known;
             }
+            Command::Suspect => {
+                self.card.servers.ask_next();
+                self.state.watchdog.suspect();
+            }
             // The plan changed back meanwhile.
             Command::Withdrawn => {}
             Command::Died(pid) => {
                 self.state.watched.remove(&pid);
+                self.note_lost_clients(pid);
                 warn!(gpu = %self.card.gpu.uuid, pid, "MPS daemon or server ended");
             }
         }
@@ -173,7 +189,7 @@ impl Worker {
         if plan.replicas == 0 && plan.units.is_empty() && status.state == GpuState::Ready {
             status.state = GpuState::Refused;
         }
-        status.findings = self.state.containment.findings();
+        status.findings = self.findings();
         self.report(status);
         wait
     }
@@ -241,10 +257,14 @@ impl Worker {
                 | Step::RestoreComputeMode
                 | Step::Start(_)
                 | Step::Apply(_)
+                | Step::EndServer
                 | Step::Quit(_) => {}
             }
             if step.disrupts() && !self.is_withdrawn(plan) {
                 return Ok(Progress::Withdrawing);
+            }
+            if step == Step::EndServer {
+                self.note_replaced_server();
             }
             self.card.perform(&step, plan)?;
         }
@@ -261,7 +281,7 @@ impl Worker {
         }
         let mut status = GpuStatus::starting(&self.card.gpu);
         plan.generation.as_str().clone_into(&mut status.generation);
-        status.findings = self.state.containment.findings();
+        status.findings = self.findings();
         self.report(status);
         self.state.withdrawal = Withdrawal::Announced;
         // Nobody listens any more only when the process is ending.
@@ -296,148 +316,45 @@ impl Worker {
         }
     }
 
-    /// Servers and clients of a settled card; the wait until the next look.
-    fn watch(&mut self, plan: &GpuPlan, status: &mut GpuStatus) -> Duration {
-        let daemon = match self.card.planned_daemon(plan) {
-            Ok(Some(daemon)) => daemon,
-            Ok(None) => return self.watch_whole_card(plan, status),
-            Err(error) => return self.failed(&error, plan, status),
-        };
-        let Some((process, limits)) = self.card.verified else {
-            return self.options.busy_interval;
-        };
-        let clients = clients::of_card(&self.card.ports, &self.card.gpu.uuid)
-            .unwrap_or_else(|| self.reported_clients());
-        self.card.load = if clients.is_empty() { Load::Idle } else { Load::Busy };
-        if let Some(reason) = self.card.trouble() {
-            status.state = GpuState::Fault;
-            status.reason = Some(ReasonText::from(&reason));
+    /// What there is to tell beside the card's state.
+    fn findings(&mut self) -> Vec<ReasonText> {
+        let now = Instant::now();
+        for command in self.card.overheard.news() {
+            let gpu = self.card.gpu.uuid.clone();
+            self.state.incidents.note(Reason::TamperedWith { gpu, command }, Vec::new(), now);
         }
-        if let Some(server) = self.card.servers.pid() {
-            self.watch_death(server.get());
-            let proc = &self.card.ports.host_proc;
-            let waits = || waiting::reason(&self.card.gpu.uuid, &*daemon, proc, (server, &clients));
-            status.reason = status.reason.take().or_else(|| waits().as_ref().map(ReasonText::from));
-        }
-        let server = self.card.servers.pid();
-        let bypassing = &mut self.state.bypassing;
-        bypassing.refresh(&self.card.ports, &self.card.gpu.uuid, (server, &clients));
-        let users = [clients.as_slice(), bypassing.processes()].concat();
-        self.contain(plan, &users);
-        let is_busy = !users.is_empty()
-            || plan.units.iter().any(Unit::is_held)
-            || status.state == GpuState::Fault
-            || self.state.containment.is_busy();
-        status.daemon = Some(DaemonStatus {
-            pid: process.pid.get(),
-            pipe_directory: daemon.site().pipe.to_string(),
-            server: self.card.servers.pid().map(Pid::get),
-            limits: Some(LimitsStatus::from(limits)),
-            clients,
-        });
-        if is_busy { self.options.busy_interval } else { self.options.idle_interval }
+        self.state.incidents.expire(now);
+        let mut findings = self.state.containment.findings();
+        findings.extend(self.state.incidents.findings());
+        findings
     }
 
-    /// Looks for processes that use more than they were given.
-    fn contain(&mut self, plan: &GpuPlan, users: &[ClientStatus]) {
-        let Memory { assignment: Some(assignment), containment, .. } = &mut self.state else {
+    /// Clients can't outlive their server, which ends with its daemon at the latest when that is
+    /// started again.
+    fn note_lost_clients(&mut self, ended: i32) {
+        let reported = self.state.reported.as_ref();
+        let Some(daemon) = reported.and_then(|status| status.daemon.as_ref()) else { return };
+        let Some(server) = daemon.server.filter(|server| [*server, daemon.pid].contains(&ended))
+        else {
             return;
         };
-        let server = self.card.servers.pid().filter(|_| plan.hosting != Hosting::Exclusive);
-        let scene = Scene {
-            gpu: &self.card.gpu.uuid,
-            root: &self.card.root,
-            host_proc: &self.card.ports.host_proc,
-            cgroup_proc: &self.card.ports.cgroup_proc,
-            rules: &self.options.containment,
-            shares: &assignment.shares,
-            server,
-        };
-        let session = || {
-            let daemon = self.card.planned_daemon(plan).ok()??;
-            Some(Session { daemon, server: server? })
-        };
-        containment.look(&scene, users, Instant::now(), session);
-    }
-
-    /// Without a daemon there are only the processes to look at.
-    fn watch_whole_card(&mut self, plan: &GpuPlan, status: &mut GpuStatus) -> Duration {
-        if plan.hosting == Hosting::Exclusive {
-            let listed = clients::on_whole_card(&self.card.ports, &self.card.gpu.uuid);
-            let before = || self.state.reported.as_ref().map(|status| status.processes.clone());
-            status.processes = listed.or_else(before).unwrap_or_default();
+        if daemon.clients.is_empty() || self.card.is_replacing() {
+            return;
         }
-        self.contain(plan, &status.processes);
-        let is_busy = !status.processes.is_empty() || plan.units.iter().any(Unit::is_held);
-        if is_busy { self.options.busy_interval } else { self.options.idle_interval }
+        let pids = daemon.clients.iter().map(|client| client.pid).collect();
+        let reason = Reason::ServerLost { gpu: self.card.gpu.uuid.clone(), server, pids };
+        let pods = pods_of(&daemon.clients);
+        self.state.incidents.note(reason, pods, Instant::now());
     }
 
-    /// Those of the last report: a driver that doesn't tell hasn't ended anybody.
-    fn reported_clients(&self) -> Vec<ClientStatus> {
-        let daemon = self.state.reported.as_ref().and_then(|status| status.daemon.as_ref());
-        daemon.map(|daemon| daemon.clients.clone()).unwrap_or_default()
-    }
-
-    fn failed(&mut self, error: &CardError, plan: &GpuPlan, status: &mut GpuStatus) -> Duration {
-        if let Some(borne) = self.silent(error) {
-            *status = borne;
-            return self.options.busy_interval;
-        }
+    fn note_replaced_server(&mut self) {
+        let Some((server, why)) = self.card.hopeless.clone() else { return };
+        let reported = self.state.reported.as_ref();
+        let daemon = reported.and_then(|status| status.daemon.as_ref());
+        let pods = daemon.map(|daemon| pods_of(&daemon.clients)).unwrap_or_default();
         let gpu = self.card.gpu.uuid.clone();
-        let reason = error.reason(&gpu);
-        if self.state.failures == 0 {
-            warn!(%gpu, %reason, "card isn't usable, retrying");
-        }
-        let backoff = MIN_BACKOFF.saturating_mul(1 << self.state.failures.min(7));
-        self.state.failures = self.state.failures.saturating_add(1);
-        match &self.state.reported {
-            Some(before) if error.is_passing() => {
-                *status = before.clone();
-                if self.card.verified.is_none() {
-                    narrow(status, plan);
-                }
-            }
-            // Nothing is known of a daemon that nobody could ask yet, nothing bad either.
-            None if error.is_passing() => status.state = GpuState::Starting,
-            Some(_) | None => status.state = GpuState::Fault,
-        }
-        status.reason = Some(ReasonText::from(&reason));
-        backoff.min(MAX_BACKOFF)
-    }
-
-    /// What to report of a card whose daemon was silent, while that is borne.
-    fn silent(&mut self, error: &CardError) -> Option<GpuStatus> {
-        let daemon = self.card.silent_daemon(error)?;
-        self.card.servers.ask_next();
-        let now = Instant::now();
-        let silence = Silence::of(daemon, self.state.silence, now);
-        self.state.silence = Some(silence);
-        let mut borne = silence.borne(self.state.reported.as_ref()?, now)?;
-        let gpu = &self.card.gpu.uuid;
-        if silence.is_new() {
-            warn!(
-                %gpu, pid = %daemon, %error,
-                "MPS daemon doesn't answer but lives, new containers wait for it"
-            );
-        }
-        // The driver tells of them, not the daemon.
-        if let (Some(daemon), Some(clients)) =
-            (&mut borne.daemon, clients::of_card(&self.card.ports, gpu))
-        {
-            daemon.clients = clients;
-        }
-        Some(borne)
-    }
-
-    /// Nothing that was asked stayed without an answer.
-    fn answered(&mut self) {
-        let Some(silence) = self.state.silence.take() else { return };
-        let Silence { daemon, .. } = silence;
-        // A dead one doesn't answer either.
-        if self.card.ports.host_proc.identify(daemon.pid).is_ok_and(|found| found == Some(daemon)) {
-            let silent = silence.lasts(Instant::now());
-            info!(gpu = %self.card.gpu.uuid, pid = %daemon, ?silent, "MPS daemon answers again");
-        }
+        let reason = Reason::ServerReplaced { gpu, server: server.pid.get(), why };
+        self.state.incidents.note(reason, pods, Instant::now());
     }
 
     fn report(&mut self, status: GpuStatus) {
@@ -458,14 +375,11 @@ impl Worker {
     }
 }
 
-/// While limits are on their way to a daemon, only what both the old and the new ones let through
-/// is sure to get through.
-fn narrow(status: &mut GpuStatus, plan: &GpuPlan) {
-    let limits = status.daemon.as_mut().and_then(|daemon| daemon.limits.as_mut());
-    if let (Some(limits), Hosting::Mps { limits: wanted, .. }) = (limits, &plan.hosting) {
-        limits.memory_mib = limits.memory_mib.min(wanted.memory.mib());
-        limits.percent_tenths = limits.percent_tenths.min(wanted.percent.tenths());
-    }
+fn pods_of(clients: &[ClientStatus]) -> Vec<String> {
+    let mut pods: Vec<String> = clients.iter().filter_map(|it| it.pod_uid.clone()).collect();
+    pods.sort_unstable();
+    pods.dedup();
+    pods
 }
 
 /// Starts a worker's thread.

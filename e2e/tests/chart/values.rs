@@ -232,6 +232,19 @@ fn what_is_done_about_processes_past_their_share_reaches_the_supervisor() {
 }
 
 #[test]
+fn how_servers_are_cared_for_reaches_the_supervisor() {
+    let Some(chart) = chart() else { return };
+    let values =
+        ["mps.canaryPeriodSeconds=0", "mps.canaryDeadlineSeconds=5", "mps.faultGraceSeconds=60"];
+    let rendering = with(&chart, &values).unwrap();
+    let args = &rendering.container("mps-control-daemon-ctr").unwrap()["args"];
+    for word in ["--canary-period=0", "--canary-deadline=5", "--fault-grace=60"] {
+        assert!(args.as_array().unwrap().contains(&word.into()), "{args}");
+    }
+    assert!(with(&chart, &["mps.canaryDeadlineSeconds=0"]).is_err());
+}
+
+#[test]
 fn an_empty_list_of_fallbacks_is_none_wherever_it_matters() {
     let Some(chart) = chart() else { return };
     let none = ["--set-json", "config.fallbackStrategies=[]", "--set"];

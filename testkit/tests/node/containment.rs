@@ -9,7 +9,9 @@ use mpshare_sim_state::ProcessKind;
 use mpshare_testkit::fakekubelet::{Phase, PodHandle, PodSpec, RestartPolicy, pod};
 use mpshare_testkit::simnode::{NODE, Setup, SimNode};
 
-use crate::scene::{GPU, PATIENCE, bound, card, client, hold, hold_bound, logs, running, wait_or};
+use crate::scene::{
+    GPU, PATIENCE, bound, card, client, hold, hold_bound, logs, pod_event, running, wait_or,
+};
 
 /// A T4 with 15,360 MiB, of which each of two units is 7,680.
 fn one_card(supervisor: &[&'static str]) -> Setup {
@@ -101,20 +103,6 @@ async fn the_newest_process_past_the_share_is_ended_and_no_other() {
     }
     assert!(told.contains("7680 MiB"), "{told}");
     assert!(node.kube().events_of("Pod", "neighbour").iter().all(|it| it["message"] != *told));
-}
-
-/// The Event with which config-manager tells of a pod.
-async fn pod_event(node: &SimNode, pod: &PodHandle, code: &str) -> serde_json::Value {
-    let events = || {
-        let mut events = node.kube().events_of("Pod", &pod.spec().name);
-        events.retain(|it| it["reason"] == code);
-        events
-    };
-    wait_or(&format!("an Event {code} on the pod"), || logs(node), || !events().is_empty()).await;
-    let event = events().remove(0);
-    assert_eq!(event["involvedObject"]["uid"], pod.uid());
-    assert_eq!(event["metadata"]["namespace"], event["involvedObject"]["namespace"]);
-    event
 }
 
 fn is_zombie(pid: i32) -> bool {

@@ -164,3 +164,17 @@ pub(crate) fn logs(node: &SimNode) -> String {
     };
     Role::ALL.map(log).concat()
 }
+
+/// The Event with which config-manager tells of a pod.
+pub(crate) async fn pod_event(node: &SimNode, pod: &PodHandle, code: &str) -> serde_json::Value {
+    let events = || {
+        let mut events = node.kube().events_of("Pod", &pod.spec().name);
+        events.retain(|it| it["reason"] == code);
+        events
+    };
+    wait_or(&format!("an Event {code} on the pod"), || logs(node), || !events().is_empty()).await;
+    let event = events().remove(0);
+    assert_eq!(event["involvedObject"]["uid"], pod.uid());
+    assert_eq!(event["metadata"]["namespace"], event["involvedObject"]["namespace"]);
+    event
+}

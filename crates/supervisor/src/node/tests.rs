@@ -55,6 +55,8 @@ fn options(name: &str) -> Options {
         idle_interval: Duration::from_secs(10),
         recovery: Duration::ZERO,
         containment: crate::ContainmentRules::default(),
+        canary: crate::options::CanaryRules::default(),
+        fault_grace: Duration::from_secs(10),
     }
 }
 
