@@ -319,6 +319,10 @@ pub enum Reason {
     )]
     DaemonQuitting { gpu: GpuUuid, clients: usize },
     #[error(
+        "the MPS daemon of `{gpu}` was started under driver {was}, and that has changed: it takes no new clients and is started again when its {clients} have ended; hint: nothing is lost, `kubectl mpshare drain --evict` hurries that"
+    )]
+    DriverChanged { gpu: GpuUuid, was: String, clients: usize },
+    #[error(
         "processes {pids:?} outside of MPS hold `{gpu}`, so that its MPS server can't start; hint: end them"
     )]
     CardInUse { gpu: GpuUuid, pids: Vec<i32> },

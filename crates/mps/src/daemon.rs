@@ -15,12 +15,14 @@ mod process;
 pub use process::ProcessDaemon;
 
 /// A live daemon of ours that an earlier supervisor started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Adopted {
     /// The daemon.
     pub process: ProcessId,
     /// The defaults that it has now.
     pub defaults: Defaults,
+    /// The driver that it was started under, where it was told so.
+    pub driver: Option<String>,
 }
 
 /// A server that a daemon runs.

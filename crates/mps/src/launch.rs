@@ -54,6 +54,9 @@ pub trait Launcher: Send + Sync {
     fn obstacle(&self, deadline: Duration) -> Option<Obstacle>;
 }
 
+/// The variable by which a daemon carries the version of the driver that it was started under.
+pub(crate) const DRIVER: &str = "MPSHARE_DRIVER_VERSION";
+
 /// What a daemon is started with, besides its place.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DaemonSettings {
@@ -61,6 +64,8 @@ pub struct DaemonSettings {
     pub percent: Option<mpshare_core::ThreadPercent>,
     /// Whether clients of several uids may share the server.
     pub users: Users,
+    /// The driver's version: a daemon outlives it, and its servers then don't fit the driver.
+    pub driver: Option<String>,
     /// `CUDA_MPS_PROTOCOL_VERSION`, for drivers that know more than one.
     pub protocol: Option<u32>,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpshare_core::VersionProfile;
+use mpshare_core::{DriverVersion, VersionProfile};
 use mpshare_mps::{ControlDaemon, DaemonSite, Proc, ProcessDaemon};
 use mpshare_nvml::ReopeningInventory;
 use mpshare_supervisor::Ports;
@@ -38,8 +38,12 @@ impl DriverOptions {
     pub(crate) fn ports(&self) -> Ports {
         let (launcher, shared_memory) = self.launch.launcher();
         let place = Arc::clone(&launcher);
-        let daemons = move |site: DaemonSite, profile: VersionProfile| -> Box<dyn ControlDaemon> {
-            Box::new(ProcessDaemon::new(site, Arc::clone(&launcher), profile))
+        let daemons = move |site: DaemonSite,
+                            profile: VersionProfile,
+                            driver: Option<&DriverVersion>|
+              -> Box<dyn ControlDaemon> {
+            let daemon = ProcessDaemon::new(site, Arc::clone(&launcher), profile);
+            Box::new(daemon.under_driver(driver))
         };
         Ports {
             inventory: Arc::new(self.inventory()),

@@ -1,6 +1,6 @@
 //! One card: looking at it, and doing one step.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpshare_api::{GpuPaths, MpsRoot};
-use mpshare_core::{Gpu, GpuPlan, Hosting, Limits, Reason, VersionProfile};
+use mpshare_core::{DriverVersion, Gpu, GpuPlan, Hosting, Limits, Reason, VersionProfile};
 use mpshare_mps::{
     ControlDaemon, DaemonError, DaemonFault, DaemonLimits, DaemonSite, Pid, PipeDirectory,
     ProcessHandle, ProcessId, log,
@@ -22,7 +22,7 @@ use crate::options::Ports;
 use crate::overheard::{Effect, Overheard};
 use crate::servers::{Load, ServerView};
 use crate::start_limits::StartLimits;
-use crate::steps::{Holder, Seen, ServerSeen, Step, Stray};
+use crate::steps::{Holder, Outdated, Seen, ServerSeen, Step, Stray};
 
 mod error;
 
@@ -42,14 +42,17 @@ pub(crate) struct Card {
     pub root: MpsRoot,
     /// What the driver's MPS can do.
     pub profile: VersionProfile,
+    /// Its version.
+    pub driver: Option<DriverVersion>,
     /// The edges of the world.
     pub ports: Ports,
     /// What keeps daemons from being launched.
     pub obstacles: Arc<Obstacles>,
     /// Compute modes to restore.
     pub journal: Arc<ModeJournal>,
-    /// Daemons that were found to be ours; asking again costs a control session.
-    pub known: BTreeSet<ProcessId>,
+    /// Daemons that were found to be ours, and the driver that each was started under; asking again
+    /// costs a control session.
+    pub known: BTreeMap<ProcessId, Option<String>>,
     /// The daemon whose limits were read back, and those limits.
     pub verified: Option<(ProcessId, Limits)>,
     /// Its server.
@@ -79,6 +82,7 @@ impl Card {
             server: ServerSeen::Absent,
             obstacle: None,
             quitting: None,
+            outdated: None,
         };
         let was_told = self.start_limits.trouble(&self.gpu.uuid).is_some();
         for paths in self.directories(wanted.as_ref())? {
@@ -91,6 +95,13 @@ impl Card {
                     seen.daemon = Holder::Ours(process.pid.get());
                     seen.verified =
                         self.verified.filter(|(pid, _)| *pid == process).map(|(_, limits)| limits);
+                    if let Some(was) = self.former_driver(process) {
+                        let clients = self.ports.inventory.mps_processes(&self.gpu.uuid)?.len();
+                        let stray = Stray { dir: paths.dir().to_owned(), clients };
+                        seen.outdated = Some(Outdated { daemon: stray, was });
+                        // Its answers are those of another version.
+                        continue;
+                    }
                     match self.listen(daemon.as_ref(), process, seen.verified) {
                         Effect::None => {}
                         Effect::Limits => seen.verified = None,
@@ -141,6 +152,13 @@ impl Card {
         }
         self.start_limits.compare(&daemon.site().server_log(), now);
         Ok(if self.start_limits.is_awaited(now) { ServerSeen::Starting } else { seen })
+    }
+
+    /// The driver that a daemon was started under, if that is another one now.
+    fn former_driver(&self, daemon: ProcessId) -> Option<String> {
+        let was = self.known.get(&daemon)?.clone()?;
+        let now = self.driver.as_ref()?;
+        (was != now.as_str()).then_some(was)
     }
 
     fn listen(
@@ -205,7 +223,7 @@ impl Card {
             return None;
         }
         let process = self.daemon(&GpuPaths::at(pipe.parent()?)).ok()?.holder().ok()??;
-        self.known.contains(&process).then_some(process)
+        self.known.contains_key(&process).then_some(process)
     }
 
     /// What is wrong with the server.
@@ -245,13 +263,14 @@ impl Card {
         let Some(process) = daemon.holder()? else {
             return Ok(None);
         };
-        if self.known.contains(&process) {
+        if self.known.contains_key(&process) {
             return Ok(Some(Live::Ours(process)));
         }
         match daemon.adopt() {
             Ok(adopted) => {
-                self.known.extend(adopted.map(|adopted| adopted.process));
-                Ok(adopted.map(|adopted| Live::Ours(adopted.process)))
+                let Some(adopted) = adopted else { return Ok(None) };
+                self.known.insert(adopted.process, adopted.driver);
+                Ok(Some(Live::Ours(adopted.process)))
             }
             Err(error) => {
                 let DaemonFault::Foreign { pid, .. } = *error.fault else {
@@ -325,7 +344,7 @@ impl Card {
             gpu = %self.gpu.uuid, pid = %process, memory = %limits.memory,
             percent = %limits.percent, "MPS daemon started, limits verified"
         );
-        self.known.insert(process);
+        self.known.insert(process, self.driver.as_ref().map(ToString::to_string));
         self.verified = Some((process, limits));
         Ok(())
     }
@@ -406,7 +425,7 @@ impl Card {
             log: paths.log(),
             shm: self.ports.shared_memory.directory(paths),
         };
-        Ok((self.ports.daemons)(site, self.profile))
+        Ok((self.ports.daemons)(site, self.profile, self.driver.as_ref()))
     }
 
     /// The wanted directory and every other one that this card has, or had under a former plan.

@@ -283,7 +283,8 @@ impl Node {
                 self.workers.insert(gpu.uuid.clone(), handle);
             }
             let shares = self.inputs.shares.on(&gpu.uuid);
-            let assignment = Assignment { gpu: gpu.clone(), profile, plan, shares };
+            let driver = inventory.driver.clone();
+            let assignment = Assignment { gpu: gpu.clone(), profile, driver, plan, shares };
             if let Some(handle) = self.workers.get_mut(&gpu.uuid)
                 && handle.assigned.as_ref() != Some(&assignment)
             {
@@ -330,10 +331,11 @@ impl Node {
                 gpu: gpu.clone(),
                 root: self.options.root.clone(),
                 profile,
+                driver: None,
                 ports: self.ports.clone(),
                 journal: Arc::clone(&self.journal),
                 obstacles: Arc::clone(&self.obstacles),
-                known: std::collections::BTreeSet::new(),
+                known: BTreeMap::new(),
                 verified: None,
                 servers: ServerView::default(),
                 overheard: Overheard::default(),

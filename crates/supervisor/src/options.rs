@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mpshare_api::{MpsRoot, SharedMemory};
-use mpshare_core::VersionProfile;
+use mpshare_core::{DriverVersion, VersionProfile};
 use mpshare_mps::{ControlDaemon, DaemonSite, Obstacle, Proc};
 use mpshare_nvml::GpuInventory;
 
@@ -81,8 +81,11 @@ pub enum Outsiders {
     Kill,
 }
 
-/// Drives the daemon of one site; the profile says what that daemon can do.
-pub type DaemonDriver = dyn Fn(DaemonSite, VersionProfile) -> Box<dyn ControlDaemon> + Send + Sync;
+/// Drives the daemon of one site; the profile says what that daemon can do, the version of the
+/// driver is what it is started under.
+pub type DaemonDriver = dyn Fn(DaemonSite, VersionProfile, Option<&DriverVersion>) -> Box<dyn ControlDaemon>
+    + Send
+    + Sync;
 
 /// The edges of the world.
 #[derive(Clone)]

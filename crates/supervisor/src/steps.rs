@@ -27,6 +27,8 @@ pub(crate) struct Seen {
     pub server: ServerSeen,
     /// How many clients the daemon in the plan's directory still has, if it was told to quit.
     pub quitting: Option<usize>,
+    /// The daemon in the plan's directory, if it was started under another driver.
+    pub outdated: Option<Outdated>,
     /// Why no daemon can be launched; only looked for where there is none.
     pub obstacle: Option<Reason>,
 }
@@ -62,6 +64,15 @@ pub(crate) struct Stray {
     pub dir: PathBuf,
     /// Its clients.
     pub clients: usize,
+}
+
+/// A daemon that was started under another driver than the one that is loaded now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Outdated {
+    /// The daemon.
+    pub daemon: Stray,
+    /// The version of that driver.
+    pub was: String,
 }
 
 /// One thing to do.
@@ -125,6 +136,15 @@ pub(crate) fn next_step(wanted: &Hosting, seen: &Seen) -> Step {
 /// without limits (facts/mps.md 3). It holds only while a server owns the card: without one, the
 /// first process that comes gets the whole card, MPS or not. So a server is there before anybody.
 fn towards_mps(limits: Limits, seen: &Seen) -> Step {
+    if let Some(Outdated { daemon, was }) = &seen.outdated {
+        return match daemon.clients {
+            0 => Step::Quit(daemon.dir.clone()),
+            clients => {
+                let (gpu, was) = (seen.gpu.clone(), was.clone());
+                Step::Wait(Reason::DriverChanged { gpu, was, clients })
+            }
+        };
+    }
     if let Some(clients) = seen.quitting {
         return Step::Wait(Reason::DaemonQuitting { gpu: seen.gpu.clone(), clients });
     }
@@ -170,6 +190,7 @@ mod tests {
             verified: None,
             server: ServerSeen::Absent,
             quitting: None,
+            outdated: None,
             obstacle: None,
         }
     }
@@ -269,6 +290,17 @@ mod tests {
             let step = next_step(&mps(1), &seen);
             assert!(matches!(step, Step::Wait(Reason::DaemonQuitting { clients: 3, .. })));
         }
+    }
+
+    #[test]
+    fn a_daemon_of_a_former_driver_ends_when_it_has_no_clients() {
+        let beside = |clients| {
+            let daemon = Stray { dir: "/x".into(), clients };
+            let outdated = Some(Outdated { daemon, was: "550.1".to_owned() });
+            next_step(&mps(1), &Seen { outdated, ..running(1) })
+        };
+        assert!(matches!(beside(1), Step::Wait(Reason::DriverChanged { clients: 1, .. })));
+        assert_eq!(beside(0), Step::Quit("/x".into()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use mpshare_api::status::{ClientStatus, ReasonText};
 use mpshare_api::{GpuState, GpuStatus};
-use mpshare_core::{Gpu, GpuPlan, Reason, VersionProfile};
+use mpshare_core::{DriverVersion, Gpu, GpuPlan, Reason, VersionProfile};
 use tracing::{info, warn};
 
 use crate::card::{Card, CardError};
@@ -61,6 +61,8 @@ pub(crate) struct Assignment {
     pub gpu: Gpu,
     /// What the driver's MPS can do.
     pub profile: VersionProfile,
+    /// The driver's version.
+    pub driver: DriverVersion,
     /// The plan.
     pub plan: GpuPlan,
     /// Who has shares of the card.
@@ -155,6 +157,7 @@ impl Worker {
             Command::Assign(assignment) => {
                 self.card.gpu = assignment.gpu.clone();
                 self.card.profile = assignment.profile;
+                self.card.driver = Some(assignment.driver.clone());
                 self.state.assignment = Some(*assignment);
             }
             Command::Withdrawn if self.state.withdrawal == Withdrawal::Announced => {

@@ -233,7 +233,7 @@ fn tenant_says(node: &SimNode, commands: &str) -> std::process::Child {
 }
 
 /// Says it until nobody else has the daemon's one session.
-async fn tenant_is_heard(node: &SimNode, commands: &str) {
+fn tenant_is_heard(node: &SimNode, commands: &str) {
     let log = server_log(node).with_file_name("control.log");
     let first = format!("Cmd:{}", commands.lines().next().unwrap());
     let until = Instant::now() + PATIENCE;
@@ -253,7 +253,7 @@ async fn limits_that_a_tenant_raised_are_told_put_right_and_over_commit_nothing(
     let raise = format!(
         "set_default_device_pinned_mem_limit 0 100G\nset_device_pinned_mem_limit {server} 0 100G"
     );
-    tenant_is_heard(&node, &raise).await;
+    tenant_is_heard(&node, &raise);
     let is_told = |gpu: &GpuStatus| finding(gpu, "TamperedWith").is_some();
     let gpu = card(&node, 0, "told of it", is_told).await;
     assert!(finding(&gpu, "TamperedWith").unwrap().contains("_pinned_mem_limit"), "{gpu:#?}");
@@ -304,7 +304,7 @@ async fn a_server_that_a_tenant_shuts_down_is_told_of_and_comes_back() {
     let has_client = |gpu: &GpuStatus| gpu.daemon.as_ref().is_some_and(|it| it.clients.len() == 1);
     card(&node, 0, "with a client", has_client).await;
     let server = server_of(&node, 0).await;
-    tenant_is_heard(&node, &format!("shutdown_server {server} -f")).await;
+    tenant_is_heard(&node, &format!("shutdown_server {server} -f"));
     pod_event(&node, &hit, "ServerLost").await;
     let is_told = |gpu: &GpuStatus| finding(gpu, "TamperedWith").is_some();
     card(&node, 0, "told of it", is_told).await;

@@ -94,6 +94,7 @@ codes! {
     ServerReplaced
     TamperedWith
     DaemonQuitting
+    DriverChanged
     CardInUse
     UserWaits
     ShareExceeded

@@ -6,13 +6,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpshare_core::VersionProfile;
+use mpshare_core::{DriverVersion, VersionProfile};
 
 use super::{Adopted, ControlDaemon, Patience, Server};
 use crate::canary::Depth;
 use crate::commands;
 use crate::error::{DaemonError, DaemonFault};
-use crate::launch::{DaemonSettings, Launcher, Users};
+use crate::launch::{DRIVER, DaemonSettings, Launcher, Users};
 use crate::limits::{DaemonLimits, Defaults};
 use crate::lock::{Holder, holder};
 use crate::pid::{Pid, ProcessId};
@@ -31,6 +31,7 @@ pub struct ProcessDaemon {
     site: DaemonSite,
     launcher: Arc<dyn Launcher>,
     profile: VersionProfile,
+    driver: Option<DriverVersion>,
     proc: Proc,
     patience: Patience,
 }
@@ -38,7 +39,14 @@ pub struct ProcessDaemon {
 impl ProcessDaemon {
     /// The daemon of `site`, whether it runs or not, of a driver with `profile`.
     pub fn new(site: DaemonSite, launcher: Arc<dyn Launcher>, profile: VersionProfile) -> Self {
-        Self { site, launcher, profile, proc: Proc::default(), patience: Patience::default() }
+        let (proc, patience) = (Proc::default(), Patience::default());
+        Self { site, launcher, profile, driver: None, proc, patience }
+    }
+
+    /// What it starts carries the version of the driver, see [`Adopted::driver`].
+    #[must_use]
+    pub fn under_driver(self, driver: Option<&DriverVersion>) -> Self {
+        Self { driver: driver.cloned(), ..self }
     }
 
     /// With other deadlines.
@@ -51,6 +59,7 @@ impl ProcessDaemon {
         let root = rustix::process::geteuid().is_root();
         DaemonSettings {
             percent: None,
+            driver: self.driver.as_ref().map(ToString::to_string),
             users: if root && self.profile.has_multiuser_server() {
                 Users::All
             } else {
@@ -126,7 +135,11 @@ impl ControlDaemon for ProcessDaemon {
         let Some(handle) = self.ours()? else {
             return Ok(None);
         };
-        Ok(Some(Adopted { process: handle.id(), defaults: self.defaults()? }))
+        let process = handle.id();
+        let failed = self.process_error("looking at", process.pid);
+        let environment = self.proc.environment(process.pid).map_err(failed)?;
+        let driver = environment.and_then(|it| it.get(DRIVER)?.into_string().ok());
+        Ok(Some(Adopted { process, defaults: self.defaults()?, driver }))
     }
 
     fn start(&self, limits: DaemonLimits) -> Result<ProcessId, DaemonError> {

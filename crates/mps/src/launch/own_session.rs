@@ -17,7 +17,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open, setsid};
 
 use super::obstacle::{Obstacle, SEARCHED, missing_program};
-use super::{DaemonSettings, LaunchError, Launcher, Programs, Users};
+use super::{DRIVER, DaemonSettings, LaunchError, Launcher, Programs, Users};
 use crate::canary::Depth;
 use crate::census::CONTROL;
 use crate::session::wait;
@@ -208,6 +208,9 @@ pub(super) fn environment(
     set("CUDA_MPS_LOG_DIRECTORY", site.log.clone().into());
     if let Some(percent) = settings.percent {
         set("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent.to_string().into());
+    }
+    if let Some(driver) = &settings.driver {
+        set(DRIVER, driver.into());
     }
     if let Some(protocol) = settings.protocol {
         set("CUDA_MPS_PROTOCOL_VERSION", protocol.to_string().into());

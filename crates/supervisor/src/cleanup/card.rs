@@ -210,7 +210,7 @@ impl CardCleanup<'_> {
             log: paths.log(),
             shm: self.ports.shared_memory.directory(&paths),
         };
-        Ok((self.ports.daemons)(site, self.profile))
+        Ok((self.ports.daemons)(site, self.profile, None))
     }
 }
 

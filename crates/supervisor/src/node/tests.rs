@@ -63,7 +63,7 @@ fn options(name: &str) -> Options {
 fn ports() -> Ports {
     Ports {
         inventory: Arc::new(Hanging),
-        daemons: Arc::new(|_, _| unreachable!("the driver hangs before")),
+        daemons: Arc::new(|_, _, _| unreachable!("the driver hangs before")),
         obstacle: Arc::new(|| None),
         shared_memory: SharedMemory::Host,
         host_proc: Proc::default(),

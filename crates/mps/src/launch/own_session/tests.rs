@@ -15,6 +15,7 @@ fn site(dir: &str) -> DaemonSite {
 
 fn made(inherited: &[(&str, &str)], programs: &Programs) -> Vec<(String, String)> {
     let settings = DaemonSettings {
+        driver: None,
         percent: ThreadPercent::from_tenths(125).ok(),
         users: Users::One,
         protocol: Some(2),
