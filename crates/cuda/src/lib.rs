@@ -6,13 +6,28 @@
 
 #![expect(unsafe_code, reason = "a C library that is known by name only")]
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::path::PathBuf;
 use std::ptr;
 
 use libloading::{Library, Symbol};
 use thiserror::Error;
+
+macro_rules! call {
+    ($driver:expr, $name:ident($($value:expr => $type:ty),* $(,)?)) => {{
+        type Function = unsafe extern "C" fn($($type),*) -> c_int;
+        let function: Symbol<'_, Function> = $driver.symbol(stringify!($name))?;
+        // SAFETY: the signature is that of `cuda.h`, and each pointer is to a live value of the
+        // caller's frame.
+        let code = unsafe { function($($value),*) };
+        refused(stringify!($name), code)
+    }};
+}
+
+mod module;
+
+pub use module::{Function, Module};
 
 /// The library's name for the dynamic linker.
 pub const LIBRARY: &str = "libcuda.so.1";
@@ -43,6 +58,7 @@ impl Code {
             100 => "CUDA_ERROR_NO_DEVICE",
             101 => "CUDA_ERROR_INVALID_DEVICE",
             304 => "CUDA_ERROR_OPERATING_SYSTEM",
+            201 => "CUDA_ERROR_INVALID_CONTEXT",
             700 => "CUDA_ERROR_ILLEGAL_ADDRESS",
             719 => "CUDA_ERROR_LAUNCH_FAILED",
             800 => "CUDA_ERROR_NOT_PERMITTED",
@@ -125,17 +141,6 @@ pub struct MemoryInfo {
     pub total: usize,
 }
 
-macro_rules! call {
-    ($driver:expr, $name:ident($($value:expr => $type:ty),* $(,)?)) => {{
-        type Function = unsafe extern "C" fn($($type),*) -> c_int;
-        let function: Symbol<'_, Function> = $driver.symbol(stringify!($name))?;
-        // SAFETY: the signature is that of `cuda.h`, and each pointer is to a live value of the
-        // caller's frame.
-        let code = unsafe { function($($value),*) };
-        refused(stringify!($name), code)
-    }};
-}
-
 impl Driver {
     /// Loads the library: the first of these files that is there, else by its name.
     pub fn open(candidates: &[PathBuf]) -> Result<Self, CudaError> {
@@ -167,18 +172,57 @@ impl Driver {
         Ok(Device(device))
     }
 
+    /// The version of CUDA that the driver speaks, as thousands and tens: 12050 is 12.5. It needs no
+    /// initialisation.
+    pub fn version(&self) -> Result<u32, CudaError> {
+        let mut version: c_int = 0;
+        call!(self, cuDriverGetVersion(&raw mut version => *mut c_int))?;
+        Ok(u32::try_from(version).unwrap_or(0))
+    }
+
+    /// The product name of a card.
+    pub fn name(&self, device: Device) -> Result<String, CudaError> {
+        const LENGTH: c_int = 128;
+        let mut name = [0_u8; 128];
+        call!(
+            self,
+            cuDeviceGetName(
+                name.as_mut_ptr().cast() => *mut c_char, LENGTH => c_int, device.0 => c_int,
+            )
+        )?;
+        let text = CStr::from_bytes_until_nul(&name).unwrap_or_default();
+        Ok(text.to_string_lossy().into_owned())
+    }
+
+    /// The UUID of a card in NVML's form.
+    pub fn uuid(&self, device: Device) -> Result<String, CudaError> {
+        let mut bytes = [0_u8; 16];
+        call!(self, cuDeviceGetUuid(bytes.as_mut_ptr() => *mut u8, device.0 => c_int))?;
+        Ok(uuid_text(bytes))
+    }
+
+    /// Whether this process reaches a card through MPS; drivers before CUDA 12.4 don't know.
+    pub fn is_mps_client(&self, device: Device) -> Result<bool, CudaError> {
+        const MPS_ENABLED: c_int = 133;
+        Ok(self.attribute(device, MPS_ENABLED)? != 0)
+    }
+
     /// How many multiprocessors this process may use of a card: fewer than all under a thread
     /// percentage.
     pub fn multiprocessors(&self, device: Device) -> Result<u32, CudaError> {
         const MULTIPROCESSOR_COUNT: c_int = 16;
-        let mut count: c_int = 0;
+        Ok(u32::try_from(self.attribute(device, MULTIPROCESSOR_COUNT)?).unwrap_or(0))
+    }
+
+    fn attribute(&self, device: Device, attribute: c_int) -> Result<c_int, CudaError> {
+        let mut value: c_int = 0;
         call!(
             self,
             cuDeviceGetAttribute(
-                &raw mut count => *mut c_int, MULTIPROCESSOR_COUNT => c_int, device.0 => c_int,
+                &raw mut value => *mut c_int, attribute => c_int, device.0 => c_int,
             )
         )?;
-        Ok(u32::try_from(count).unwrap_or(0))
+        Ok(value)
     }
 
     /// A context of this process on a card, current in this thread. It ends with the value.
@@ -196,6 +240,14 @@ impl Driver {
         let symbol = unsafe { self.library.get(name.as_bytes()) };
         symbol.map_err(|source| CudaError::Symbol { name, source })
     }
+}
+
+/// `GPU-` and the digits in groups of 4, 2, 2, 2 and 6 bytes.
+fn uuid_text(bytes: [u8; 16]) -> String {
+    let digits = bytes.map(|byte| format!("{byte:02x}"));
+    let groups = [0..4, 4..6, 6..8, 8..10, 10..16];
+    let groups = groups.map(|group| digits.get(group).unwrap_or_default().concat());
+    format!("GPU-{}", groups.join("-"))
 }
 
 fn refused(call: &'static str, code: c_int) -> Result<(), CudaError> {
@@ -225,6 +277,11 @@ impl Context<'_> {
             cuMemGetInfo_v2(&raw mut free => *mut usize, &raw mut total => *mut usize)
         )?;
         Ok(MemoryInfo { free, total })
+    }
+
+    /// Sets a byte at an address that nothing was allocated at. A driver that checks addresses refuses.
+    pub fn write_anywhere(&self, address: u64) -> Result<(), CudaError> {
+        call!(self.driver, cuMemsetD8_v2(address => u64, 1 => u8, 1 => usize))
     }
 
     /// Waits until all work of the context is done.
@@ -285,6 +342,15 @@ mod tests {
         let error = Driver { library }.init().unwrap_err();
         assert_eq!(error.to_string(), "`libcuda.so.1` has no `cuInit`");
         assert_eq!(error.code(), None);
+    }
+
+    #[test]
+    fn a_uuid_is_written_as_nvml_does() {
+        let bytes = [
+            0xcb, 0x12, 0x13, 0xa3, 0xd6, 0xa4, 0xbe, 0x7f, 0x0d, 0x2c, 0x8b, 0x2f, 0x6c, 0x3c,
+            0x7a, 0x01,
+        ];
+        assert_eq!(uuid_text(bytes), "GPU-cb1213a3-d6a4-be7f-0d2c-8b2f6c3c7a01");
     }
 
     #[test]
