@@ -158,7 +158,9 @@ fn check_line(check: &CheckReport, width: usize) -> String {
 }
 
 fn shown(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), |text| format!("`{}`", text.replace('\n', " | ")))
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), |text| format!("`{}`", text.replace('\n', " | ")))
 }
 
 #[cfg(test)]

@@ -47,6 +47,9 @@ pub(crate) struct Options {
 /// Tries the checks.
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(machine::is_root(&options.root), "no directory `{}`", options.root.display());
+    let chosen: Vec<Check> =
+        checks::all().into_iter().filter(|check| is_chosen(check, &options.words)).collect();
+    ensure!(!chosen.is_empty(), "no check has one of {:?} in its name", options.words);
     let (rig, machine) = match machine::look(options)? {
         Look::Ready(rig, machine) => (Arc::new(*rig), machine),
         Look::Nothing(why) => return tell(&News::Skipped(why)),
@@ -57,7 +60,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     put_back_without_keeper(rig.root.clone());
     tell(&News::Machine(machine))?;
     let start = Instant::now();
-    for check in checks::all().into_iter().filter(|check| is_chosen(check, &options.words)) {
+    for check in chosen {
         tell(&News::Begun(check.name.to_owned()))?;
         let (report, left) = if start.elapsed() > LAST_BEGIN {
             let why = "no time was left for it".to_owned();
