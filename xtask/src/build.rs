@@ -50,6 +50,11 @@ pub(crate) fn product() -> Result<()> {
     PRODUCT.iter().try_for_each(|package| build(&[*package], &["--release"]))
 }
 
+/// Builds packages for development.
+pub(crate) fn build_packages(packages: &[&str]) -> Result<()> {
+    build(packages, &[])
+}
+
 fn build(packages: &[&str], arguments: &[&str]) -> Result<()> {
     let mut cargo = cargo();
     cargo.arg("build").args(arguments);

@@ -6,6 +6,7 @@
 //! | `test` | tidy, format, lints, all tests |
 //! | `tidy` | the rules of ARCHITECTURE.md that a compiler doesn't check |
 //! | `e2e` | the product on a real Kubernetes with simulated GPUs (root) |
+//! | `gpu` | what the product relies on, on a real GPU (root); with `--simulator` on none |
 //! | `bench node` | start-up, reload, memory and idle CPU of the node's processes |
 //! | `bench extender` | what kube-scheduler's calls cost; with `--cluster` on a real one (root) |
 //! | `bench webhook` | what the API server's admission reviews cost |
@@ -17,6 +18,7 @@ mod build;
 mod demo;
 mod e2e;
 mod fuzz;
+mod gpu;
 mod test;
 mod tidy;
 
@@ -51,6 +53,14 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Try what the product relies on, on a machine with a GPU and without Kubernetes; needs root.
+    /// Where there is none it says so.
+    Gpu {
+        /// `--simulator` tries the simulated driver; `--report FILE` writes a JSON document;
+        /// `--gpu UUID` chooses the card; words choose checks.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Measure against goals (release build): the processes of a node, the scheduler extender,
     /// or the admission webhook.
     Bench {
@@ -75,6 +85,7 @@ fn main() -> ExitCode {
         Task::Test => test::run(),
         Task::Tidy => tidy::run(),
         Task::E2e { args } => e2e::run(&args),
+        Task::Gpu { args } => gpu::run(&args),
         Task::Bench { what, args } => demo::bench(&what, &args),
         Task::Fuzz(options) => fuzz::run(&options),
     };

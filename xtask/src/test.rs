@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use crate::build::{self, Profile, cargo, programs};
-use crate::tidy;
+use crate::{gpu, tidy};
 
 /// The only reason for a skipped test that a CI machine may have: it can't be installed.
 const MAY_SKIP_IN_CI: &str = "no GPU";
@@ -30,6 +30,7 @@ pub(crate) fn run() -> Result<ExitCode> {
         build::run(&mut docs)
     })?;
     step("tests", tests)?;
+    step("gpu suite", gpu::check)?;
     Ok(ExitCode::SUCCESS)
 }
 

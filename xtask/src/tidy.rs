@@ -147,7 +147,7 @@ fn long_files(violations: &mut Vec<String>) -> Result<()> {
 }
 
 fn module_docs(violations: &mut Vec<String>) -> Result<()> {
-    for folder in ["crates", "sim", "testkit", "demo", "xtask", "fuzz/targets"] {
+    for folder in ["crates", "sim", "testkit", "demo", "e2e", "xtask", "fuzz/targets"] {
         for path in rust_files(&root().join(folder))? {
             let is_test_file = path.ends_with("tests.rs")
                 || path.components().any(|part| part.as_os_str() == "tests");

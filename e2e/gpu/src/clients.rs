@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::protocol::{Reply, Request};
 
 /// For how long the first step may take: a driver that nobody has used starts the card then.
-const OPENING: Duration = Duration::from_secs(60);
+const OPENING: Duration = Duration::from_mins(1);
 
 /// For how long any other step may take.
 const STEP: Duration = Duration::from_secs(30);

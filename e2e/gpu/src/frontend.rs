@@ -2,7 +2,7 @@
 //! product's own sessions are in `crates/mps`; here nothing is interpreted.
 
 use std::io::{self, Read as _, Write as _};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,18 +33,18 @@ pub(crate) fn run(mut command: Command, input: &str) -> Result<Said> {
     drop(stdin);
     let (out, err) = (reading(child.stdout.take()), reading(child.stderr.take()));
     let until = Instant::now() + PATIENCE;
-    let Some(code) = ended(&mut child, until)? else {
+    let Some(status) = ended(&mut child, until)? else {
         child.kill()?;
         child.wait()?;
         bail!("no end of a session within {PATIENCE:?}: `{}`", input.escape_debug());
     };
-    Ok(Said { code, out: read(&out)?, err: read(&err)? })
+    Ok(Said { code: status.code(), out: read(&out)?, err: read(&err)? })
 }
 
-fn ended(child: &mut Child, until: Instant) -> io::Result<Option<Option<i32>>> {
+fn ended(child: &mut Child, until: Instant) -> io::Result<Option<ExitStatus>> {
     while Instant::now() < until {
         if let Some(status) = child.try_wait()? {
-            return Ok(Some(status.code()));
+            return Ok(Some(status));
         }
         thread::sleep(Duration::from_millis(2));
     }

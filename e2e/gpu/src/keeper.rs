@@ -33,6 +33,9 @@ pub(crate) struct Options {
     /// The version of the simulated driver.
     #[arg(long, default_value = "555.58.02", requires = "simulator")]
     simulated_driver: String,
+    /// What is wrong with the simulated driver, as JSON; so that a run can be seen to fail.
+    #[arg(long, hide = true, requires = "simulator")]
+    simulated_faults: Option<String>,
     /// Write a JSON document to this file.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -100,14 +103,16 @@ struct Run {
 
 impl Run {
     fn prepare(options: &Options) -> Result<Self> {
+        let place = std::env::temp_dir();
         // Pipe directories may have 87 bytes in all.
-        let directory = tempfile::Builder::new().prefix("mpsgpu-").tempdir_in("/tmp")?;
+        let place = if place.as_os_str().len() <= 24 { place } else { "/tmp".into() };
+        let directory = tempfile::Builder::new().prefix("mpsgpu-").tempdir_in(place)?;
         let own = std::env::current_exe()?;
         let built = own.parent().context("no directory")?.to_owned();
-        let version = &options.simulated_driver;
+        let (version, faults) = (&options.simulated_driver, options.simulated_faults.as_deref());
         let simulated = options
             .simulator
-            .then(|| Simulated::lay_out(directory.path(), &built, version))
+            .then(|| Simulated::lay_out(directory.path(), &built, version, faults))
             .transpose()?;
         Ok(Self { directory, built, simulated })
     }
@@ -145,8 +150,10 @@ impl Run {
         }
         match self.restore() {
             Ok(left) if left.is_empty() => {}
-            // A broken-off run leaves something; then this is no news.
-            Ok(_) if report.why.is_some() => {}
+            // A broken-off run leaves something, as a matter of course.
+            Ok(left) if report.why.is_some() => {
+                report.why = report.why.map(|why| format!("{why}; put back: {}", left.join(", ")));
+            }
             Ok(left) => report.checks.push(left_behind(&left)),
             Err(error) => report.checks.push(left_behind(&[format!("{error:#}")])),
         }

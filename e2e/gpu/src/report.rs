@@ -1,7 +1,5 @@
 //! What came of a run: a document for programs, a table for people.
 
-use std::fmt::Write as _;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -149,12 +147,10 @@ fn check_line(check: &CheckReport, width: usize) -> String {
         Outcome::Failed => "FAILED",
         Outcome::Skipped => "skipped",
     };
-    let mut text = format!("{outcome:<8} {:<width$} {:>6} ms ", check.name, check.milliseconds);
-    for (name, value) in &check.measured {
-        // Writing to a `String` can't fail.
-        drop(write!(text, " {name}={}", shown(value)));
-    }
-    text.trim_end().to_owned()
+    let numbers: Vec<String> =
+        check.measured.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect();
+    let (name, ms, numbers) = (&check.name, check.milliseconds, numbers.join(" "));
+    format!("{outcome:<8} {name:<width$} {ms:>6} ms  {numbers}").trim_end().to_owned()
 }
 
 fn shown(value: &Value) -> String {

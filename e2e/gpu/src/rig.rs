@@ -23,7 +23,7 @@ use crate::cgroups::Cgroups;
 use crate::clients::Client;
 
 /// For how long a card may take until its server serves.
-pub(crate) const SERVING: Duration = Duration::from_secs(60);
+pub(crate) const SERVING: Duration = Duration::from_mins(1);
 
 /// For how long anything else may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

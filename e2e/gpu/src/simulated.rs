@@ -27,7 +27,12 @@ pub(crate) struct Simulated {
 
 impl Simulated {
     /// Lays one out below `root`, of what was built: a T4 and a V100.
-    pub(crate) fn lay_out(root: &Path, built: &Path, driver: &str) -> Result<Self> {
+    pub(crate) fn lay_out(
+        root: &Path,
+        built: &Path,
+        driver: &str,
+        faults: Option<&str>,
+    ) -> Result<Self> {
         let path = |name: &str| root.join("driver").join(name);
         for directory in ["bin", "lib", "shm", "proc"] {
             fs::create_dir_all(path(directory))?;
@@ -39,6 +44,9 @@ impl Simulated {
             link(&built.join(file), &path("lib").join(name))?;
         }
         let mut state = SimState::default();
+        if let Some(faults) = faults {
+            state.faults = serde_json::from_str(faults).context("no faults")?;
+        }
         driver.clone_into(&mut state.driver.version);
         for (index, model) in (0..).zip(["t4", "v100"]) {
             // Of nobody else's simulated node: daemons of one card get into each other's way.

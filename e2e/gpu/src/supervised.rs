@@ -174,7 +174,7 @@ impl Drop for Supervised<'_> {
         if let Some(mut child) = self.process.take() {
             if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
                 // It may have ended by itself.
-                drop(kill_process(pid, Signal::TERM));
+                kill_process(pid, Signal::TERM).ok();
             }
             let until = Instant::now() + Duration::from_secs(5);
             while child.try_wait().is_ok_and(|status| status.is_none()) && Instant::now() < until {

@@ -14,7 +14,7 @@ use crate::rig::{Measured, Rig, limits, number, same};
 const UNAVAILABLE: i32 = 46;
 
 pub(super) fn checks() -> Vec<Check> {
-    let limit = Duration::from_secs(60);
+    let limit = Duration::from_mins(1);
     vec![
         Check { name: "bypass.quiet", limit, guesses: &[], work: quiet },
         Check {

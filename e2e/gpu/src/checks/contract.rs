@@ -20,7 +20,7 @@ mod versions;
 const SENTINEL: &str = "get_default_active_thread_percentage\n";
 
 pub(super) fn checks() -> Vec<Check> {
-    let check = |name, guesses, work| Check { name, limit: Duration::from_secs(60), guesses, work };
+    let check = |name, guesses, work| Check { name, limit: Duration::from_mins(1), guesses, work };
     vec![
         check("contract.versions", &[], versions::versions),
         check("contract.nobody-listens", &[], nobody_listens),

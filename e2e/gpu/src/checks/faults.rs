@@ -14,7 +14,7 @@ use crate::rig::{Daemon, Measured, PATIENCE, Rig, limits, ms_since, until};
 pub(super) fn checks() -> Vec<Check> {
     vec![Check {
         name: "faults.shared-and-healed",
-        limit: Duration::from_secs(120),
+        limit: Duration::from_mins(2),
         guesses: &[
             "a store to address 0 is an error of the whole context, which every client of the card gets",
             "the server stays in FAULT while an affected client lives",

@@ -20,7 +20,7 @@ pub(super) fn checks() -> Vec<Check> {
     vec![
         Check {
             name: "supervisor.sum-is-enforced",
-            limit: Duration::from_secs(120),
+            limit: Duration::from_mins(2),
             guesses: &[
                 "NVML tells the memory of each MPS client, and of nobody else in its list",
                 "an eviction comes within 10 s of the grace period of 1 s",
