@@ -36,6 +36,9 @@ pub(crate) struct Options {
     /// What is wrong with the simulated driver, as JSON; so that a run can be seen to fail.
     #[arg(long, hide = true, requires = "simulator")]
     simulated_faults: Option<String>,
+    /// Make cgroups of this machine also for the simulated driver; takes root.
+    #[arg(long, hide = true, requires = "simulator")]
+    real_cgroups: bool,
     /// Write a JSON document to this file.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -196,7 +199,7 @@ impl Run {
         if let Some(gpu) = &options.gpu {
             command.args(["--gpu", gpu]);
         }
-        if let Some(simulated) = &self.simulated {
+        if let Some(simulated) = self.simulated.as_ref().filter(|_| !options.real_cgroups) {
             command.arg("--proc-root").arg(&simulated.proc_root);
         }
         command.arg("--").args(&options.words);

@@ -55,6 +55,9 @@ enum Part {
         /// The directory of the run.
         #[arg(long)]
         root: PathBuf,
+        /// Remove the directory too.
+        #[arg(long)]
+        remove: bool,
     },
 }
 
@@ -63,7 +66,10 @@ fn main() -> ExitCode {
         Part::Run(options) => keeper::run(&options),
         Part::Work(options) => worker::run(&options).map(|()| ExitCode::SUCCESS),
         Part::Client => client::run().map(|()| ExitCode::SUCCESS),
-        Part::Restore { root } => restore::run(&root).map(|()| ExitCode::SUCCESS),
+        Part::Restore { root, remove } => {
+            let files = if remove { restore::Files::Remove } else { restore::Files::Keep };
+            restore::run(&root, files).map(|()| ExitCode::SUCCESS)
+        }
     };
     match result {
         Ok(code) => code,

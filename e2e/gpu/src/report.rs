@@ -3,6 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+/// The measured number on which evictions stand or fall: what NVML charges a client at its limit is
+/// this much below the limit.
+pub(crate) const EVICTION_MARGIN: &str = "eviction_margin_mib";
+
 /// What came of a check, or of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -116,6 +120,10 @@ impl Report {
                 line(&mut text, &format!("         {}", why.replace('\n', "\n         ")));
             }
         }
+        let margin = |check: &CheckReport| check.measured.get(EVICTION_MARGIN)?.as_i64();
+        if let Some(margin) = self.checks.iter().find_map(margin) {
+            line(&mut text, &margin_line(margin));
+        }
         let count = |outcome| self.checks.iter().filter(|check| check.outcome == outcome).count();
         let sum = format!(
             "{} passed, {} failed, {} skipped in {:.1} s",
@@ -139,6 +147,14 @@ fn machine_line(machine: &Machine) -> String {
         "{} ({} MiB, compute capability {}), driver {}, {} card(s)",
         machine.gpu, machine.memory_mib, machine.compute_capability, machine.driver, machine.cards
     )
+}
+
+fn margin_line(margin: i64) -> String {
+    let (distance, side, verdict) = match margin {
+        0.. => (margin, "below", "no client that keeps its limit is evicted"),
+        _ => (-margin, "ABOVE", "evictions hit clients that keep their limit"),
+    };
+    format!("a client at its limit: charged {distance} MiB {side} it by NVML, so {verdict}")
 }
 
 fn check_line(check: &CheckReport, width: usize) -> String {
@@ -192,6 +208,14 @@ mod tests {
         all.checks.push(check(Outcome::Failed, Some("x")));
         all.judge();
         assert_eq!(all.outcome, Outcome::Failed);
+    }
+
+    #[test]
+    fn the_number_that_decides_about_evictions_has_a_line_of_its_own() {
+        let mut measured = check(Outcome::Passed, None);
+        measured.measured.insert(EVICTION_MARGIN.to_owned(), json!(-24));
+        let table = report(vec![measured]).table();
+        assert!(table.contains("charged 24 MiB ABOVE it by NVML"), "{table}");
     }
 
     #[test]

@@ -47,19 +47,25 @@ fn path(root: &Path) -> PathBuf {
 }
 
 /// Puts everything back and says on stdout, as a list, what was still there.
-pub(crate) fn run(root: &Path) -> Result<()> {
-    let left = everything(root)?;
-    println!("{}", serde_json::to_string(&left)?);
-    Ok(())
-}
-
-/// Puts everything back; what was still there.
-pub(crate) fn everything(root: &Path) -> Result<Vec<String>> {
+pub(crate) fn run(root: &Path, files: Files) -> Result<()> {
     let mut left = processes(root);
     if let Some(found) = Found::read(root)? {
         left.extend(compute_mode(&found)?);
     }
-    Ok(left)
+    if files == Files::Remove {
+        fs::remove_dir_all(root)?;
+    }
+    println!("{}", serde_json::to_string(&left)?);
+    Ok(())
+}
+
+/// What becomes of the run's directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Files {
+    /// It stays; it is somebody's to remove.
+    Keep,
+    /// It is removed.
+    Remove,
 }
 
 /// Ends all processes of the run and removes its cgroups; who was still there.

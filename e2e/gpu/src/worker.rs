@@ -5,14 +5,15 @@
 //! the keeper is gone, everything is put back here.
 
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use rustix::process::{Signal, getpid, kill_process};
 
 use crate::checks::{self, Check, Verdict};
 use crate::machine::{self, Look};
@@ -22,6 +23,9 @@ use crate::rig::{Measured, Rig, ms_since};
 
 /// For how long a check whose time is over may go on once its processes are gone.
 const LEAVING: Duration = Duration::from_secs(10);
+
+/// For how long it may take until everything is being put back.
+const PUT_BACK: Duration = Duration::from_secs(10);
 
 /// After this no check is begun.
 const LAST_BEGIN: Duration = Duration::from_secs(400);
@@ -79,20 +83,28 @@ fn is_chosen(check: &Check, words: &[String]) -> bool {
 }
 
 fn tell(news: &News) -> Result<()> {
+    let line = serde_json::to_string(news)?;
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{}", serde_json::to_string(news)?)?;
-    Ok(stdout.flush()?)
+    let told = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+    if told.is_err() {
+        // The keeper is gone; who puts everything back ends this process.
+        thread::sleep(PUT_BACK);
+    }
+    Ok(told?)
 }
 
-/// The keeper holds the other end of stdin for as long as it lives.
+/// The keeper holds the other end of stdin for as long as it lives. Without it another process puts
+/// everything back, and ends this one first, so that nothing new is started meanwhile.
 fn put_back_without_keeper(root: PathBuf) {
     thread::spawn(move || {
         let mut nothing = [0_u8; 1];
         while io::stdin().read(&mut nothing).is_ok_and(|read| read > 0) {}
+        let program = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
+        let mut command = Command::new(program);
+        command.args(["restore", "--remove", "--root"]).arg(root);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         // Nobody is left to be told of a failure.
-        drop(restore::everything(&root));
-        drop(std::fs::remove_dir_all(&root));
-        kill_process(getpid(), Signal::KILL).ok();
+        drop(command.spawn());
     });
 }
 

@@ -10,6 +10,7 @@ use mpshare_mps::{ControlDaemon as _, log};
 use super::{Check, Verdict};
 use crate::clients::Client;
 use crate::protocol::Request;
+use crate::report::EVICTION_MARGIN;
 use crate::rig::{Daemon, Measured, PATIENCE, Rig, limits, number, same, until};
 
 /// The most that CUDA itself may take of a client's limit: 250 to 500 MiB were seen elsewhere
@@ -87,9 +88,12 @@ fn memory_holds(rig: &Rig, measured: &Measured) -> Result<Verdict> {
     let charged = rig.charged(client.pid())?;
     measured.note("nvml_at_limit_mib", charged);
     within("a client", taken, limit)?;
-    let charged = charged.context("NVML doesn't tell the memory of the client")?;
+    let charged = charged.context(
+        "NVML doesn't tell the memory of the client; in a container it can't, unless the host's \
+         process ids are seen there",
+    )?;
     let margin = i128::from(limit) - i128::from(charged);
-    measured.note("eviction_margin_mib", i64::try_from(margin)?);
+    measured.note(EVICTION_MARGIN, i64::try_from(margin)?);
     ensure!(
         charged <= limit,
         "NVML charges a client at its limit of {limit} MiB with {charged} MiB: \
