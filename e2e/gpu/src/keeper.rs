@@ -45,6 +45,12 @@ pub(crate) struct Options {
     /// The card to try: the beginning of its UUID. Without it the first that can do it.
     #[arg(long, value_name = "UUID")]
     gpu: Option<String>,
+    /// Only say whether there is a card to try, and try nothing.
+    #[arg(long)]
+    look: bool,
+    /// A shorter time for each check, so that one can be seen to run out of it.
+    #[arg(long, hide = true)]
+    check_limit_ms: Option<u64>,
     /// Words of which one is in a check's name.
     words: Vec<String>,
 }
@@ -196,6 +202,12 @@ impl Run {
     fn worker(&self, options: &Options) -> Result<Command> {
         let mut command = self.part("work")?;
         command.arg("--mpshare").arg(self.built.join("mpshare"));
+        if options.look {
+            command.arg("--look");
+        }
+        if let Some(limit) = options.check_limit_ms {
+            command.args(["--check-limit-ms", &limit.to_string()]);
+        }
         if let Some(gpu) = &options.gpu {
             command.args(["--gpu", gpu]);
         }

@@ -44,6 +44,12 @@ pub(crate) struct Options {
     /// Where cgroups are read, in place of `/proc`.
     #[arg(long)]
     pub(crate) proc_root: Option<PathBuf>,
+    /// Only say whether there is a card to try.
+    #[arg(long)]
+    look: bool,
+    /// A shorter time for each check.
+    #[arg(long)]
+    check_limit_ms: Option<u64>,
     /// Words of which one is in a check's name.
     words: Vec<String>,
 }
@@ -51,14 +57,19 @@ pub(crate) struct Options {
 /// Tries the checks.
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(machine::is_root(&options.root), "no directory `{}`", options.root.display());
-    let chosen: Vec<Check> =
-        checks::all().into_iter().filter(|check| is_chosen(check, &options.words)).collect();
+    let chosen = chosen(options);
     ensure!(!chosen.is_empty(), "no check has one of {:?} in its name", options.words);
     let (rig, machine) = match machine::look(options)? {
         Look::Ready(rig, machine) => (Arc::new(*rig), machine),
         Look::Nothing(why) => return tell(&News::Skipped(why)),
+        Look::Refused(why) if options.look => return tell(&News::Skipped(why)),
         Look::Refused(why) => return tell(&News::Refused(why)),
     };
+    if options.look {
+        let gpu = &machine.gpu;
+        let why = format!("this machine has a `{gpu}`; hint: `sudo cargo xtask gpu` tries it");
+        return tell(&News::Skipped(why));
+    }
     let (gpu, mode) = (rig.gpu.uuid.to_string(), machine.compute_mode.clone());
     Found { gpu, mode }.write(&rig.root)?;
     put_back_without_keeper(rig.root.clone());
@@ -76,6 +87,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ensure!(left == Thread::Ended, "`{}` can't be ended; nothing else is tried", check.name);
     }
     tell(&News::Finished)
+}
+
+fn chosen(options: &Options) -> Vec<Check> {
+    let shorter = options.check_limit_ms.map(Duration::from_millis);
+    let all = checks::all().into_iter().filter(|check| is_chosen(check, &options.words));
+    all.map(|check| Check { limit: shorter.unwrap_or(check.limit), ..check }).collect()
 }
 
 fn is_chosen(check: &Check, words: &[String]) -> bool {

@@ -86,6 +86,24 @@ fn a_driver_whose_limits_do_not_hold_fails_the_run_and_the_report_says_where() {
 }
 
 #[test]
+fn a_check_whose_time_is_over_fails_and_the_next_one_begins_with_nothing_of_it() {
+    let place = place();
+    let report = place.path().join("report.json");
+    let path = report.display().to_string();
+    let arguments = ["--check-limit-ms", "400", "--report", &path, "drain", "faults"];
+    let status = suite(place.path(), &arguments).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    let checks = report["checks"].as_array().unwrap();
+    assert_eq!(checks.len(), 2, "{checks:?}");
+    for check in checks {
+        assert_eq!(check["why"], "not done within 400ms", "{check}");
+        assert!(check["milliseconds"].as_u64().unwrap() < 15_000, "{check}");
+    }
+    assert!(processes(place.path()).is_empty());
+}
+
+#[test]
 fn ctrl_c_leaves_nothing_behind() {
     let place = place();
     let report = place.path().with_extension("json");
