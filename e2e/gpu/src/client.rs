@@ -144,7 +144,8 @@ impl Program {
 
     fn fault(&self) -> Result<Value, CudaError> {
         let context = self.context()?;
-        context.load(PROGRAM)?.function(c"fault")?.launch()?;
+        let module = context.load(PROGRAM)?;
+        module.function(c"fault")?.launch()?;
         context.synchronize()?;
         context.write_anywhere(NOWHERE)?;
         context.synchronize()?;

@@ -2,7 +2,7 @@
 //! that is dropped ends.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use mpshare_mps::Pid;
 use serde_json::Value;
 
+use crate::itself;
 use crate::protocol::{Reply, Request};
 
 /// For how long the first step may take: a driver that nobody has used starts the card then.
@@ -44,13 +45,15 @@ pub(crate) struct Refusal {
 impl Client {
     /// Starts one that has no part of the card yet, with these variables.
     pub(crate) fn start(variables: &[(&str, &str)]) -> Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("client").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut command = itself::part("client");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(|name| name.starts_with("CUDA_")) {
                 command.env_remove(name);
             }
         }
+        // Compiled programs would stay in the home directory.
+        command.env("CUDA_CACHE_DISABLE", "1");
         let mut child = command.envs(variables.iter().copied()).spawn().context("no client")?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::new).context("no process id")?;
         let output = child.stdout.take().context("no output")?;

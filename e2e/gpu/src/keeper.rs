@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tempfile::TempDir;
 
+use crate::itself;
 use crate::marked::MARK;
 use crate::report::{CheckReport, News, Outcome, Report};
 use crate::rig::ms_since;
@@ -131,15 +132,15 @@ impl Run {
     }
 
     /// This program as another part of the run.
-    fn part(&self, name: &str) -> Result<Command> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg(name).arg("--root").arg(self.root()).env(MARK, self.root());
+    fn part(&self, name: &str) -> Command {
+        let mut command = itself::part(name);
+        command.arg("--root").arg(self.root()).env(MARK, self.root());
         // Ctrl-C is for the keeper alone, which ends the others in good order.
         command.process_group(0);
         if let Some(simulated) = &self.simulated {
             command.envs(&simulated.environment);
         }
-        Ok(command)
+        command
     }
 
     fn work(&self, options: &Options, sender: Sender<Event>, events: &Receiver<Event>) -> Report {
@@ -178,7 +179,7 @@ impl Run {
         report: &mut Report,
     ) -> Result<()> {
         let until = Instant::now() + BUDGET;
-        let mut worker = Worker::start(self.worker(options)?, sender)?;
+        let mut worker = Worker::start(self.worker(options), sender)?;
         loop {
             match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Event::News(News::Machine(machine))) => report.machine = Some(machine),
@@ -199,8 +200,8 @@ impl Run {
         }
     }
 
-    fn worker(&self, options: &Options) -> Result<Command> {
-        let mut command = self.part("work")?;
+    fn worker(&self, options: &Options) -> Command {
+        let mut command = self.part("work");
         command.arg("--mpshare").arg(self.built.join("mpshare"));
         if options.look {
             command.arg("--look");
@@ -215,12 +216,12 @@ impl Run {
             command.arg("--proc-root").arg(&simulated.proc_root);
         }
         command.arg("--").args(&options.words);
-        Ok(command)
+        command
     }
 
     /// Puts everything back; what was still there.
     fn restore(&self) -> Result<Vec<String>> {
-        let mut child = self.part("restore")?.stdout(Stdio::piped()).spawn()?;
+        let mut child = self.part("restore").stdout(Stdio::piped()).spawn()?;
         let until = Instant::now() + RESTORING;
         while child.try_wait()?.is_none() {
             if Instant::now() > until {

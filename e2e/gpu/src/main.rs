@@ -16,6 +16,7 @@ mod checks;
 mod client;
 mod clients;
 mod frontend;
+mod itself;
 mod keeper;
 mod machine;
 mod marked;

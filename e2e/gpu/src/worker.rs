@@ -7,7 +7,7 @@
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::checks::{self, Check, Verdict};
+use crate::itself;
 use crate::machine::{self, Look};
 use crate::report::{CheckReport, News, Outcome};
 use crate::restore::{self, Found};
@@ -116,9 +117,8 @@ fn put_back_without_keeper(root: PathBuf) {
     thread::spawn(move || {
         let mut nothing = [0_u8; 1];
         while io::stdin().read(&mut nothing).is_ok_and(|read| read > 0) {}
-        let program = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
-        let mut command = Command::new(program);
-        command.args(["restore", "--remove", "--root"]).arg(root);
+        let mut command = itself::part("restore");
+        command.args(["--remove", "--root"]).arg(root);
         command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         // Nobody is left to be told of a failure.
         drop(command.spawn());
