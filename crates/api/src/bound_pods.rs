@@ -2,7 +2,7 @@
 //! container wants, and which card a scheduler has planned for it.
 //!
 //! Written by config-manager, the one role that talks to the API, whenever that changes; read by
-//! the device plugin, which steers by it. It is made anew from the API at any time, so that it is
+//! the device plugin, which steers by it, and by the supervisor, which looks after those that end. It is made anew from the API at any time, so that it is
 //! written without waiting for the disk.
 
 use mpshare_core::ledger::{Claim, PodFacts};
@@ -29,6 +29,17 @@ pub struct BoundPod {
     pub name: String,
     /// Its containers that ask for units, in the order of their start.
     pub containers: Vec<BoundContainer>,
+    /// There once it is being deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<PodEnding>,
+}
+
+/// A pod that is being deleted: the kubelet asks its processes to end, and kills them when the grace
+/// period is over. The API says when that is by its own clock, so only its length counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodEnding {
+    /// The grace period; 0 where the pod is killed at once.
+    pub grace_seconds: u64,
 }
 
 /// A container that asks for units.
@@ -82,6 +93,7 @@ impl BoundPod {
             namespace: facts.namespace.clone(),
             name: facts.name.clone(),
             containers: containers.collect(),
+            ending: None,
         }
     }
 }

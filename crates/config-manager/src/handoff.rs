@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 
 use mpshare_api::Holdings;
+use mpshare_api::bound_pods::PodEnding;
 use mpshare_api::holdings::{Holding, PodKey};
 use mpshare_api::inventory_annotation::NodeGpus;
 use mpshare_api::names::{
@@ -42,6 +43,8 @@ pub(crate) struct NodePod {
     pub(crate) created: String,
     /// Whether its annotations say that its units have been handed out, where they say such things.
     pub(crate) is_assigned: bool,
+    /// That the kubelet is ending it.
+    pub(crate) ending: Option<PodEnding>,
 }
 
 impl NodePod {
@@ -53,7 +56,7 @@ impl NodePod {
         let says_so = |key| pod.metadata.annotations.get(key).is_some_and(|value| value == TRUE);
         let is_assigned = !asks_memory || ASSIGNED.into_iter().all(says_so);
         let kubelet_uid = kubelet_uid(pod).to_owned();
-        Some(Self { facts, kubelet_uid, created, is_assigned })
+        Some(Self { facts, kubelet_uid, created, is_assigned, ending: None })
     }
 }
 

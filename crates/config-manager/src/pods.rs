@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod as K8sPod;
 use kube::api::{ApiResource, Object};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
+use mpshare_api::bound_pods::PodEnding;
 use mpshare_api::pod::{Pod, PodMetadata, PodSpec, PodStatus};
 
 use crate::handoff::NodePod;
@@ -100,6 +101,7 @@ impl Known {
 
 /// UID, and what counts of the pod.
 fn read(object: SlimPod) -> (String, Seen) {
+    let ending = ending(&object);
     let metadata = object.metadata;
     let uid = metadata.uid.unwrap_or_default();
     let created = metadata.creation_timestamp.map(|time| time.0.to_string()).unwrap_or_default();
@@ -117,10 +119,20 @@ fn read(object: SlimPod) -> (String, Seen) {
     };
     let seen = Seen {
         kubelet_uid: kubelet_uid(&pod).to_owned(),
-        asking: NodePod::of(&pod, created),
+        asking: NodePod::of(&pod, created).map(|pod| NodePod { ending, ..pod }),
         name: PodName { namespace: pod.metadata.namespace, name: pod.metadata.name },
     };
     (uid, seen)
+}
+
+/// Whether the kubelet is ending a pod. A static one it ends when its file is gone, whatever becomes
+/// of the image of it that the API has.
+fn ending(object: &SlimPod) -> Option<PodEnding> {
+    let metadata = &object.metadata;
+    let is_mirror = metadata.annotations.as_ref().is_some_and(|all| all.contains_key(MIRROR));
+    metadata.deletion_timestamp.as_ref().filter(|_| !is_mirror)?;
+    let seconds = metadata.deletion_grace_period_seconds.unwrap_or(0);
+    Some(PodEnding { grace_seconds: u64::try_from(seconds).unwrap_or(0) })
 }
 
 /// The UID that the kubelet knows a pod by.
@@ -166,6 +178,24 @@ mod tests {
         assert_eq!(uids(left), Some(vec!["b".to_owned()]));
         assert_eq!(known.take(Event::Init), None);
         assert_eq!(uids(known.take(Event::InitDone)), Some(vec![]), "the list is all there is");
+    }
+
+    #[test]
+    fn a_pod_that_is_being_deleted_has_its_grace_period_and_the_image_of_a_static_one_has_none() {
+        let mut known = Known::default();
+        let mut deleted = object("a", EARLY, 1);
+        deleted.metadata.deletion_timestamp = deleted.metadata.creation_timestamp.clone();
+        deleted.metadata.deletion_grace_period_seconds = Some(30);
+        known.take(Event::Apply(object("b", LATE, 1)));
+        let mut ending = |pod: SlimPod| {
+            let pods = known.take(Event::Apply(pod)).unwrap().asking;
+            pods.into_iter().map(|pod| pod.ending.map(|it| it.grace_seconds)).collect::<Vec<_>>()
+        };
+        assert_eq!(ending(deleted.clone()), [Some(30), None]);
+        deleted.metadata.deletion_grace_period_seconds = Some(0);
+        assert_eq!(ending(deleted.clone()), [Some(0), None]);
+        deleted.metadata.annotations = Some([(MIRROR.to_owned(), "kubelet".to_owned())].into());
+        assert_eq!(ending(deleted), [None, None]);
     }
 
     #[test]

@@ -170,7 +170,10 @@ impl Reconciler {
             let uid = PodUid(pod.kubelet_uid.clone());
             PodFacts { uid, claim, ..pod.facts.clone() }
         };
-        let wanted = BoundPods::of(&pods.iter().map(planned).collect::<Vec<_>>());
+        let mut wanted = BoundPods::of(&pods.iter().map(planned).collect::<Vec<_>>());
+        for (told, pod) in wanted.pods.iter_mut().zip(pods) {
+            told.ending = pod.ending;
+        }
         if self.view.bound.as_ref() == Some(&wanted) {
             return Ok(());
         }

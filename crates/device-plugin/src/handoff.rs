@@ -146,6 +146,7 @@ mod tests {
                 units,
                 gpu: gpu.map(|gpu| uuid(gpu).to_string()),
             }],
+            ending: None,
         }
     }
 

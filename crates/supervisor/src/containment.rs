@@ -4,7 +4,7 @@
 //! MPS limits each process by itself (facts/mps.md 2), and a process may have dropped its limit or
 //! come past MPS. What a card's processes really use is what NVML says. [`sums`], [`victims`] and
 //! [`shares`] are pure; this file remembers since when something is so, and [`ending`] ends
-//! processes. All that is remembered can be lost: a successor sees the same processes and begins
+//! processes. [`leaving`] is about those of deleted pods. All that is remembered can be lost: a successor sees the same processes and begins
 //! the grace period anew.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,7 @@ use mpshare_mps::{Pid, Proc, ProcessId};
 use tracing::{info, warn};
 
 mod ending;
+mod leaving;
 mod outsiders;
 mod shares;
 mod sums;
@@ -25,10 +26,12 @@ mod victims;
 pub(crate) use ending::{Ending, Fate, Session, Victim};
 pub(crate) use shares::KnownShares;
 
+use leaving::Leaving;
 use outsiders::Outsider;
 use sums::{Excess, Holder};
 use victims::Candidate;
 
+use crate::farewell::EndingPods;
 use crate::options::{ContainmentRules, Outsiders};
 
 /// For so long an ended process is told of.
@@ -52,6 +55,8 @@ pub(crate) struct Scene<'a> {
     pub rules: &'a ContainmentRules,
     /// Who has shares of the card.
     pub shares: &'a KnownShares,
+    /// Pods that are being deleted.
+    pub ending: &'a EndingPods,
     /// Its MPS server.
     pub server: Option<Pid>,
 }
@@ -62,6 +67,9 @@ pub(crate) struct Containment {
     over: BTreeMap<Holder, Overrun>,
     outsiders: BTreeMap<ProcessId, Suspect>,
     ending: Option<Ending>,
+    /// Whom this is about.
+    being_ended: BTreeSet<ProcessId>,
+    leaving: Leaving,
     ended: Vec<(Instant, Victim)>,
     /// Those that didn't end.
     stuck: BTreeSet<ProcessId>,
@@ -91,9 +99,11 @@ impl Containment {
         scene: &Scene<'_>,
         users: &[ClientStatus],
         now: Instant,
-        session: impl FnOnce() -> Option<Session>,
+        session: impl Fn() -> Option<Session>,
     ) {
         self.finish(now);
+        // First, because the kubelet doesn't wait.
+        self.leaving.look(scene, users, (now, &self.being_ended), &session);
         self.ended.retain(|(at, _)| now.duration_since(*at) < TOLD_FOR);
         let excesses = self.look_at_sums(scene, users, now);
         self.look_for_outsiders(scene, users, now);
@@ -102,6 +112,7 @@ impl Containment {
         }
         let mut victims = self.over_share(scene, &excesses, now);
         victims.extend(self.outside_shares(scene, now));
+        victims.retain(|victim| !self.leaving.has(&victim.id));
         // The records are on disk before a container starts, and may be newer than our plan.
         if !victims.is_empty() && scene.shares.are_still_so(scene.root, scene.gpu) {
             self.end(scene, victims, session());
@@ -125,6 +136,11 @@ impl Containment {
     /// Whether anything goes on that the next look has to follow.
     pub(crate) fn is_busy(&self) -> bool {
         !self.over.is_empty() || !self.outsiders.is_empty() || self.ending.is_some()
+    }
+
+    /// When to look again, not later than in `wait`.
+    pub(crate) fn next_within(&self, wait: Duration) -> Duration {
+        self.leaving.next(Instant::now()).map_or(wait, |next| next.min(wait))
     }
 
     fn look_at_sums(
@@ -226,8 +242,9 @@ impl Containment {
         for victim in victims.iter().filter(|victim| !self.stuck.contains(&victim.id)) {
             info!(gpu = %scene.gpu, pid = %victim.id, reason = victim.reason.code(), "ending a process");
         }
+        let whom = victims.iter().map(|victim| victim.id).collect();
         match Ending::start(scene.host_proc.clone(), victims, session) {
-            Ok(ending) => self.ending = Some(ending),
+            Ok(ending) => (self.ending, self.being_ended) = (Some(ending), whom),
             Err(error) => warn!(gpu = %scene.gpu, %error, "can't start a thread, trying again"),
         }
     }
@@ -235,6 +252,7 @@ impl Containment {
     /// Notes what became of the processes that were being ended.
     fn finish(&mut self, now: Instant) {
         let Some(ending) = self.ending.take_if(|ending| ending.is_finished()) else { return };
+        self.being_ended.clear();
         for (victim, fate) in ending.fates() {
             match fate {
                 Fate::Ended => {

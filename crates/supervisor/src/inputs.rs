@@ -1,15 +1,20 @@
-//! The two files that the supervisor obeys: the config and the records of live shares.
+//! The files that the supervisor obeys: the config, the records of live shares, and which pods are
+//! being deleted.
 //!
-//! Both are read tolerantly. A config that can't be used leaves the last good one in force;
+//! All are read tolerantly. A config that can't be used leaves the last good one in force;
 //! records that can't be read leave the last ones that could.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use mpshare_api::{Allocations, ChosenConfig, DocumentError, MpsRoot, config, read_versioned};
+use mpshare_api::{
+    Allocations, BoundPods, ChosenConfig, DocumentError, MpsRoot, config, read_versioned,
+};
 use mpshare_core::{LiveShare, NodeConfig, Reason};
 use tracing::warn;
 
 use crate::containment::KnownShares;
+use crate::farewell::EndingPods;
 
 /// What the files say now.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -22,6 +27,8 @@ pub(crate) struct Inputs {
     pub live: Vec<LiveShare>,
     /// Whose they are, while that can be read.
     pub shares: KnownShares,
+    /// Pods that are being deleted.
+    pub ending: EndingPods,
     /// UIDs of pods that held units before.
     pub former: BTreeSet<String>,
     /// The revision of the records.
@@ -31,13 +38,14 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Reads both files again, starting from what they said before.
+    /// Reads all files again, starting from what they said before.
     pub(crate) fn refreshed(&self, root: &MpsRoot) -> Self {
         let (config, problem) = match read_config(root) {
             Ok(config) => (Some(config), None),
             Err(reason) => (self.config.clone(), Some(reason)),
         };
-        let before = Self { config, problem, records_problem: None, ..self.clone() };
+        let ending = read_ending(root).unwrap_or_else(|| self.ending.clone());
+        let before = Self { config, problem, ending, records_problem: None, ..self.clone() };
         match read_versioned::<Allocations>(&root.allocations()) {
             Ok(allocations) => Self {
                 shares: KnownShares::of(allocations.as_ref()),
@@ -69,6 +77,16 @@ impl Inputs {
         }
         problem
     }
+}
+
+/// `None` where that can't be read: its writer replaces it.
+fn read_ending(root: &MpsRoot) -> Option<EndingPods> {
+    let bound = read_versioned::<BoundPods>(&root.bound_pods()).ok()?.unwrap_or_default();
+    let ending = bound
+        .pods
+        .into_iter()
+        .filter_map(|pod| Some((pod.uid, Duration::from_secs(pod.ending?.grace_seconds))));
+    Some(ending.collect())
 }
 
 fn read_config(root: &MpsRoot) -> Result<(String, NodeConfig), Reason> {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use mpshare_api::status::{FormerPods, ReasonText};
@@ -283,8 +282,8 @@ impl Node {
                 self.workers.insert(gpu.uuid.clone(), handle);
             }
             let shares = self.inputs.shares.on(&gpu.uuid);
-            let driver = inventory.driver.clone();
-            let assignment = Assignment { gpu: gpu.clone(), profile, driver, plan, shares };
+            let (driver, ending) = (inventory.driver.clone(), self.inputs.ending.clone());
+            let assignment = Assignment { gpu: gpu.clone(), profile, driver, plan, shares, ending };
             if let Some(handle) = self.workers.get_mut(&gpu.uuid)
                 && handle.assigned.as_ref() != Some(&assignment)
             {
@@ -460,34 +459,6 @@ fn with_absent_cards(mut found: Inventory, before: Option<&Inventory>) -> Invent
     found.gpus.extend(absent);
     found.gpus.sort_by_key(|gpu| gpu.index);
     found
-}
-
-/// The thread that waits for the driver's events.
-pub(crate) fn watch_health(ports: &Ports, events: Sender<Event>) -> std::io::Result<()> {
-    const WAIT: Duration = Duration::from_mins(1);
-    const RETRY: Duration = Duration::from_secs(5);
-    let inventory = Arc::clone(&ports.inventory);
-    thread::Builder::new().name("health".to_owned()).spawn(move || {
-        let mut has_complained = false;
-        loop {
-            match inventory.wait_for_event(WAIT) {
-                Ok(None) => has_complained = false,
-                Ok(Some(event)) => {
-                    if events.send(Event::Health(event)).is_err() {
-                        return;
-                    }
-                }
-                Err(error) => {
-                    if !has_complained {
-                        warn!(%error, "driver events can't be read, retrying");
-                        has_complained = true;
-                    }
-                    thread::park_timeout(RETRY);
-                }
-            }
-        }
-    })?;
-    Ok(())
 }
 
 #[cfg(test)]

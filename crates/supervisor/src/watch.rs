@@ -25,7 +25,8 @@ pub(crate) fn watch_files(root: &MpsRoot, events: Sender<Event>) -> io::Result<(
         // Every writer replaces its file by rename.
         mask: WatchMask::MOVED_TO | WatchMask::CLOSE_WRITE | WatchMask::DELETE,
         is_of_interest: |name| {
-            [REPORT, "config.yaml", "allocations.json"].iter().any(|file| name == *file)
+            let read = [REPORT, "config.yaml", "allocations.json", "bound-pods.json"];
+            read.iter().any(|file| name == *file)
         },
         recheck: RECHECK,
     };

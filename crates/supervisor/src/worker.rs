@@ -17,6 +17,7 @@ use crate::clients::Bypassing;
 use crate::containment::{Containment, KnownShares};
 use crate::death::DeathWatch;
 use crate::event::Event;
+use crate::farewell::EndingPods;
 use crate::faults::Faults;
 use crate::incidents::Incidents;
 use crate::options::Options;
@@ -67,6 +68,8 @@ pub(crate) struct Assignment {
     pub plan: GpuPlan,
     /// Who has shares of the card.
     pub shares: KnownShares,
+    /// Pods that are being deleted.
+    pub ending: EndingPods,
 }
 
 /// How far a card has come.

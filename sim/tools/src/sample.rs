@@ -59,6 +59,9 @@ pub struct Arguments {
     /// Stays in spite of an error, as a program does that hangs.
     #[arg(long)]
     linger: bool,
+    /// Passes over SIGTERM, as many programs do.
+    #[arg(long)]
+    ignore_sigterm: bool,
     /// Drops the `CUDA_MPS_*` variables first, as a program does that wants to escape.
     #[arg(long)]
     no_mps_env: bool,
@@ -69,7 +72,7 @@ pub struct Arguments {
 
 /// Runs the program.
 pub fn run(arguments: &Arguments, command_line: &[OsString]) -> ExitCode {
-    stop::on_signals();
+    stop::on_signals(arguments);
     if arguments.with_parent {
         children::end_with_parent();
     }

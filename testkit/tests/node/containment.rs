@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use mpshare_api::GpuStatus;
-use mpshare_sim_state::ProcessKind;
 use mpshare_testkit::fakekubelet::{Phase, PodHandle, PodSpec, RestartPolicy, pod};
 use mpshare_testkit::simnode::{NODE, Setup, SimNode};
 
 use crate::scene::{
-    GPU, PATIENCE, bound, card, client, hold, hold_bound, logs, pod_event, running, wait_or,
+    GPU, PATIENCE, bound, card, client, control_log, hold, hold_bound, logs, pod_event,
+    processes_of, running, wait_or,
 };
 
 /// A T4 with 15,360 MiB, of which each of two units is 7,680.
@@ -24,17 +24,6 @@ fn one_card(supervisor: &[&'static str]) -> Setup {
 fn several(name: &str, processes: &str, alloc: &str) -> PodSpec {
     let command = ["cuda-sample", "--alloc", alloc, "--processes", processes, "--hold", "forever"];
     pod(name).container("c").gpus(GPU, 1).command(command)
-}
-
-/// PIDs of the CUDA processes whose cgroup is the pod's.
-fn processes_of(node: &SimNode, pod: &PodHandle) -> BTreeSet<i32> {
-    let state = node.store().read().unwrap();
-    let users = state.processes.iter().filter(|it| it.kind != ProcessKind::MpsServer);
-    let is_of = |pid: &i32| {
-        let path = node.path().join("proc").join(pid.to_string()).join("cgroup");
-        std::fs::read_to_string(path).is_ok_and(|text| text.contains(pod.uid()))
-    };
-    users.map(|it| it.id.pid).filter(is_of).collect()
 }
 
 async fn has_processes(node: &SimNode, pod: &PodHandle, count: usize) -> BTreeSet<i32> {
@@ -86,8 +75,7 @@ async fn the_newest_process_past_the_share_is_ended_and_no_other() {
     // Killed with work in flight it might have wedged its neighbours.
     let daemon = node.status().unwrap().gpus.remove(0).daemon.unwrap();
     let command = format!("terminate_client {} {ended}", daemon.server.unwrap());
-    let log = Path::new(&daemon.pipe_directory).with_file_name("log").join("control.log");
-    let log = std::fs::read_to_string(log).unwrap();
+    let log = control_log(&daemon);
     assert!(log.contains(&command), "{log}");
     assert_eq!(processes_of(&node, &neighbour).len(), 2);
     assert_eq!(greedy.status().phase, Phase::Running);

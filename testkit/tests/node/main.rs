@@ -8,6 +8,7 @@ mod cleanup;
 mod containment;
 mod drivers;
 mod ending;
+mod farewell;
 mod faults;
 mod handoff;
 mod health;

@@ -1,8 +1,12 @@
 //! What the tests of the whole node start from.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use mpshare_api::status::DaemonStatus;
 use mpshare_api::{ChosenConfig, GpuState, GpuStatus, write_document};
+use mpshare_sim_state::ProcessKind;
 use mpshare_testkit::fakekubelet::{Phase, PodHandle, PodSpec, pod};
 use mpshare_testkit::simnode::{NODE, Role, Setup, SimNode};
 use serde_json::json;
@@ -114,6 +118,23 @@ pub(crate) async fn hold_bound(node: &SimNode, pod: serde_json::Value) -> PodHan
     let holds = || node.kubelet().pod(uid).filter(|pod| pod.log("c").contains("holding"));
     wait_or("the pod holds its memory", || logs(node), || holds().is_some()).await;
     holds().unwrap()
+}
+
+/// PIDs of the CUDA processes whose cgroup is the pod's.
+pub(crate) fn processes_of(node: &SimNode, pod: &PodHandle) -> BTreeSet<i32> {
+    let state = node.store().read().unwrap();
+    let users = state.processes.iter().filter(|it| it.kind != ProcessKind::MpsServer);
+    let is_of = |pid: &i32| {
+        let path = node.path().join("proc").join(pid.to_string()).join("cgroup");
+        std::fs::read_to_string(path).is_ok_and(|text| text.contains(pod.uid()))
+    };
+    users.map(|it| it.id.pid).filter(is_of).collect()
+}
+
+/// What a card's daemon has logged.
+pub(crate) fn control_log(daemon: &DaemonStatus) -> String {
+    let log = Path::new(&daemon.pipe_directory).with_file_name("log").join("control.log");
+    std::fs::read_to_string(log).unwrap()
 }
 
 /// Waits for a fact.

@@ -73,6 +73,26 @@ impl Ending {
     }
 }
 
+/// A thread that only terminates: the signals come from somebody else.
+pub(crate) struct Termination(JoinHandle<()>);
+
+impl Termination {
+    /// Begins.
+    pub(crate) fn start(proc: Proc, whom: Vec<ProcessId>, session: Session) -> io::Result<Self> {
+        let work = move || {
+            let open = |id: ProcessId| ProcessHandle::open_exact(&proc, id).ok().flatten();
+            let held: Vec<ProcessHandle> = whom.into_iter().filter_map(open).collect();
+            terminate(&session, &held.iter().collect::<Vec<_>>());
+        };
+        thread::Builder::new().name("terminating".to_owned()).spawn(work).map(Self)
+    }
+
+    /// Whether it is done.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+}
+
 fn end_all(proc: &Proc, victims: Vec<Victim>, session: Option<&Session>) -> Vec<(Victim, Fate)> {
     let held: Vec<(Victim, Option<ProcessHandle>)> = victims
         .into_iter()

@@ -19,6 +19,7 @@ struct Machine {
     /// One that holds only what was written, or the real one for processes that are to be ended.
     host_proc: Proc,
     shares: KnownShares,
+    ending: EndingPods,
     state: Containment,
     start: Instant,
 }
@@ -36,6 +37,7 @@ impl Machine {
             host_proc: Proc::new(dir.join("proc")),
             shares: KnownShares::of(Some(&allocations)),
             rules: ContainmentRules::default(),
+            ending: EndingPods::new(),
             state: Containment::default(),
             start: Instant::now(),
             root,
@@ -70,6 +72,7 @@ impl Machine {
             cgroup_proc: &Proc::new(self.dir.join("proc")),
             rules: &self.rules,
             shares: &self.shares,
+            ending: &self.ending,
             server: None,
         };
         let now = self.start + Duration::from_millis(millis);

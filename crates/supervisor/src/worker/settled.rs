@@ -64,7 +64,8 @@ impl Worker {
             limits: Some(LimitsStatus::from(limits)),
             clients,
         });
-        if is_busy { self.options.busy_interval } else { self.options.idle_interval }
+        let wait = if is_busy { self.options.busy_interval } else { self.options.idle_interval };
+        self.state.containment.next_within(wait)
     }
 
     /// What is wrong with the server, and whether it has to be replaced.
@@ -140,6 +141,7 @@ impl Worker {
             cgroup_proc: &self.card.ports.cgroup_proc,
             rules: &self.options.containment,
             shares: &assignment.shares,
+            ending: &assignment.ending,
             server,
         };
         let session = || {

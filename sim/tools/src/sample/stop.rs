@@ -7,12 +7,14 @@ use std::thread;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::Arguments;
+
 /// What a shell reports for a process that SIGTERM has ended.
 const TERMINATED: i32 = 128 + 15;
 
-/// Ends the process at SIGTERM or SIGINT. Without a handler the signals keep their default effect,
+/// Ends the process at SIGTERM or SIGINT, or at SIGINT alone. Without a handler the signals keep their default effect,
 /// which is the same but for PID 1.
-pub(super) fn on_signals() {
+pub(super) fn on_signals(arguments: &Arguments) {
     let Ok(runtime) = Builder::new_current_thread().enable_io().build() else {
         return;
     };
@@ -24,10 +26,11 @@ pub(super) fn on_signals() {
     let Ok((mut terminate, mut interrupt)) = signals else {
         return;
     };
+    let obeys_sigterm = !arguments.ignore_sigterm;
     thread::spawn(move || {
         runtime.block_on(async {
             tokio::select! {
-                _ = terminate.recv() => {}
+                _ = terminate.recv(), if obeys_sigterm => {}
                 _ = interrupt.recv() => {}
             }
         });

@@ -102,6 +102,7 @@ fn tell(root: &mpshare_api::MpsRoot, planned: &[(&str, u32)]) {
             units: 1,
             gpu: Some(crate::testing::uuid(*gpu).to_string()),
         }],
+        ending: None,
     });
     let document = BoundPods { pods: pods.collect(), ..BoundPods::default() };
     mpshare_api::write_document(&root.bound_pods(), &document).unwrap();
