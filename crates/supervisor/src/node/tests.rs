@@ -4,6 +4,7 @@ use crate::testing::t4;
 use mpshare_api::{ChosenConfig, MpsRoot, SharedMemory};
 use mpshare_mps::Proc;
 use mpshare_nvml::{ComputeMode, GpuInventory, GpuProcess, HealthEvent};
+use std::thread;
 
 use super::*;
 use crate::run;
