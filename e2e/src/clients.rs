@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use mpshare_sim_state::ProcessKind;
+use mpshare_sim_state::{ProcessKind, SimProcess};
 
 use crate::cluster::Cluster;
+
+/// The name of the client by which mpshare tries for a moment whether a server takes any.
+const CANARY: &str = "mpshare-canary";
 
 /// One process with a CUDA context: PIDs are reused, so its start time is part of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +32,8 @@ pub fn clients(cluster: &Cluster) -> Result<Clients> {
     let mut all = Clients::new();
     for node in &cluster.nodes {
         let state = node.driver_state()?;
-        for process in state.processes.iter().filter(|p| p.kind != ProcessKind::MpsServer) {
+        let of_ours = |p: &SimProcess| p.kind == ProcessKind::MpsServer || p.name == CANARY;
+        for process in state.processes.iter().filter(|process| !of_ours(process)) {
             let client = Client {
                 node: node.name().to_owned(),
                 pid: process.id.pid,

@@ -6,6 +6,7 @@
 mod ack;
 mod admission;
 mod clients;
+mod containment;
 mod garbage;
 mod lifecycle;
 mod race;
@@ -50,6 +51,10 @@ pub const ALL: &[Scenario] = &[
     Scenario { name: "tenants-of-all-kinds", run: tenants::of_all_kinds },
     Scenario { name: "second-user-on-535", run: tenants::second_user_on_an_old_driver },
     Scenario { name: "shares-across-restarts", run: restarts::shares },
+    Scenario { name: "shares-as-sums", run: containment::shares_as_sums },
+    Scenario { name: "fault-of-one-card", run: containment::fault_of_one_card },
+    Scenario { name: "wedged-server", run: containment::wedged_server },
+    Scenario { name: "root-tenant", run: containment::root_tenant },
     Scenario { name: "refused-cards", run: refusals::cards },
     Scenario { name: "own-node-only", run: refusals::own_node_only },
     Scenario { name: "qgpu-node", run: refusals::qgpu },

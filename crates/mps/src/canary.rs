@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 
 use crate::pid::Pid;
 
+/// What it is called in lists of processes.
+pub const CANARY: &str = "mpshare-canary";
+
 /// The longest word of a canary that is read.
 const LONGEST: u64 = 4096;
 

@@ -22,7 +22,7 @@ mod replies;
 mod session;
 mod site;
 
-pub use canary::{CanaryProgram, Depth, Flight, Sign};
+pub use canary::{CANARY, CanaryProgram, Depth, Flight, Sign};
 pub use commands::{Deed, deed};
 pub use daemon::{Adopted, ControlDaemon, Patience, ProcessDaemon, Server};
 pub use error::{DaemonError, DaemonFault};

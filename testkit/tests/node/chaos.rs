@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use mpshare_api::{Allocations, read_document};
-use mpshare_sim_state::{ProcessKind, SimState};
+use mpshare_sim_state::{ProcessKind, SimProcess, SimState};
 use mpshare_testkit::fakekubelet::{Phase, PodHandle};
 use mpshare_testkit::simnode::{Role, Setup, SimNode};
 use rustix::process::Signal;
@@ -141,7 +141,8 @@ impl Chaos {
     /// The simulator's own account: limits of clients against the card.
     fn check_cards(&self, state: &SimState) {
         for gpu in &state.gpus {
-            let mine = || state.processes.iter().filter(|process| process.gpu == gpu.uuid);
+            let is_canary = |process: &SimProcess| process.name == "mpshare-canary";
+            let mine = || state.processes.iter().filter(|it| it.gpu == gpu.uuid && !is_canary(it));
             let clients = mine().filter(|p| matches!(p.kind, ProcessKind::MpsClient { .. }));
             let limits: Vec<u64> = clients.map(|p| p.limit_mib.unwrap_or(u64::MAX)).collect();
             let sum: u64 = limits.iter().fold(0, |sum, limit| sum.saturating_add(*limit));

@@ -7,6 +7,7 @@
 //! own, which is what its clients get too.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use super::obstacle::Obstacle;
 use super::own_session::{Ended, client_environment, environment, run, searches, start};
 use super::{DaemonSettings, LaunchError, Launcher, Programs};
-use crate::canary::Depth;
+use crate::canary::{CANARY, Depth};
 use crate::census::CONTROL;
 use crate::site::DaemonSite;
 
@@ -117,7 +118,7 @@ impl Launcher for OnHost {
     ) -> Option<Command> {
         let canary = self.programs.canary.as_ref()?;
         let mut command = Command::new(&canary.program);
-        command.args(&canary.arguments).arg("--depth").arg(depth.word());
+        command.arg0(CANARY).args(&canary.arguments).arg("--depth").arg(depth.word());
         command.arg("--mount-namespace").arg(&self.entry.mount_namespace);
         command.arg("--shm").arg(&site.shm);
         let variables = client_environment(std::env::vars_os(), &self.programs, site, settings);

@@ -18,7 +18,7 @@ use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open, setsid};
 
 use super::obstacle::{Obstacle, SEARCHED, missing_program};
 use super::{DRIVER, DaemonSettings, LaunchError, Launcher, Programs, Users};
-use crate::canary::Depth;
+use crate::canary::{CANARY, Depth};
 use crate::census::CONTROL;
 use crate::session::wait;
 use crate::site::{DaemonSite, PipeDirectory};
@@ -71,7 +71,7 @@ impl Launcher for OwnSession {
     ) -> Option<Command> {
         let canary = self.programs.canary.as_ref()?;
         let mut command = Command::new(&canary.program);
-        command.args(&canary.arguments).arg("--depth").arg(depth.word());
+        command.arg0(CANARY).args(&canary.arguments).arg("--depth").arg(depth.word());
         let variables = client_environment(std::env::vars_os(), &self.programs, site, settings);
         command.env_clear().envs(variables);
         Some(command)
@@ -232,6 +232,8 @@ pub(super) fn client_environment(
     let mut variables = environment(inherited, &programs, site, settings);
     variables.retain(|(name, _)| name != "CUDA_MPS_LOG_DIRECTORY");
     variables.push(("CUDA_MPS_CLIENT_PRIORITY".into(), "1".into()));
+    // More than a context takes (facts/mps.md 2), and little beside any share.
+    variables.push(("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT".into(), "0=1024M".into()));
     variables
 }
 
