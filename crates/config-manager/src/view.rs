@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use mpshare_api::config::{self, AcceptedConfig};
 use mpshare_api::status::ReasonText;
-use mpshare_api::{Allocations, BoundPods, ChosenConfig, Holdings, NodeStatus, PluginStatus};
+use mpshare_api::{
+    Allocations, BoundPods, ChosenConfig, GpuStatus, Holdings, NodeStatus, PluginStatus,
+};
 use mpshare_core::{LiveShare, Reason, SharedResource};
 
 use crate::choice::{Choice, Defaults, choose};
@@ -126,7 +128,12 @@ impl View {
         let of_node = self.status.iter().flat_map(|status| &status.reasons);
         let of_node = of_node.filter(|reason| !reason.code.starts_with("Config"));
         let cards = self.status.iter().flat_map(|status| &status.gpus);
-        let findings = cards.flat_map(|gpu| &gpu.findings);
+        // What is the reason of a card's state is told with that.
+        let is_reason = |gpu: &GpuStatus, finding: &ReasonText| {
+            gpu.reason.as_ref().is_some_and(|reason| reason.message == finding.message)
+        };
+        let findings =
+            cards.flat_map(|gpu| gpu.findings.iter().filter(|finding| !is_reason(gpu, finding)));
         self.plugin.iter().chain(of_node).chain(findings).cloned().collect()
     }
 

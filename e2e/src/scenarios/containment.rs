@@ -29,8 +29,8 @@ pub(super) fn shares_as_sums(cluster: &mut Cluster) -> Result<()> {
     let many = ["--alloc", "5Gi", "--hold", "forever", "--processes", "4"];
     Pod::new("greedy", ONE_CARD, &many).create(cluster)?;
     let told = await_event(cluster, "greedy", "ProcessEvicted")?;
-    let (used, share) = (4 * (5 * 1024 + 312), 16 * 1024);
-    for part in [format!("{used} MiB together"), format!("their share is {share} MiB")] {
+    let used = 4 * (5 * 1024 + 312);
+    for part in [format!("{used} MiB together"), "their share is 16 GiB".to_owned()] {
         ensure!(told.contains(&part), "`{part}` isn't in `{told}`");
     }
     println!("    {}", told.trim());
@@ -41,6 +41,7 @@ pub(super) fn shares_as_sums(cluster: &mut Cluster) -> Result<()> {
     Pod::new("bomb", ONE_CARD, &bomb).create(cluster)?;
     await_event(cluster, "bomb", "ProcessEvicted")?;
     eventually("the others fit", Duration::from_mins(1), || {
+        let share = 16 * 1024;
         let of_bomb = clients(cluster)?.values().sum::<u64>().saturating_sub(8 * 1024 + 312);
         Ok(of_bomb <= share && of_bomb > share - 2 * (1024 + 312))
     })?;
@@ -61,9 +62,9 @@ pub(super) fn fault_of_one_card(cluster: &mut Cluster) -> Result<()> {
     let spared = before.into_iter().filter(|(client, _)| client.gpu != hit).collect();
     let server = server_of(cluster, TWO_CARDS, &hit)?;
     cluster.node(TWO_CARDS)?.change_driver(|state| state.faults.faulted_servers.push(server))?;
-    let told = || {
-        cluster.kubectl(&["get", "events", "-o", "custom-columns=R:.reason,O:.involvedObject.name"])
-    };
+    let columns = "custom-columns=R:.reason,P:.involvedObject.name";
+    let of_pods = "--field-selector=involvedObject.kind=Pod";
+    let told = || cluster.kubectl(&["get", "events", of_pods, "-o", columns]);
     let count =
         |code: &str| anyhow::Ok(told()?.lines().filter(|line| line.starts_with(code)).count());
     eventually("both pods of the card are told", Duration::from_secs(30), || {
@@ -90,13 +91,9 @@ pub(super) fn wedged_server(cluster: &mut Cluster) -> Result<()> {
     let lives = clients(cluster)?;
     let gpu = lives.keys().next().context("no client")?.gpu.clone();
     let server = server_of(cluster, ONE_CARD, &gpu)?;
-    let pod = super::our_pod(cluster, "nvidia-mps-control-daemon", ONE_CARD)?;
-    let log = format!("cat /run/nvidia/mps/nvidia.com/gpu/{}/log/server.log", &gpu[..12]);
-    let exec = ["exec", "-n", "kube-system", &pod, "-c", "mps-control-daemon-ctr", "--"];
-    let served = || {
-        let log = cluster.shell(&format!("kubectl {} {log} || true", exec.join(" ")))?;
-        anyhow::Ok(log.matches("Worker created").count())
-    };
+    let log = format!("/run/nvidia/mps/nvidia.com/gpu/{}/log/server.log", &gpu[..12]);
+    let log = cluster.node(ONE_CARD)?.host().path(&log);
+    let served = || anyhow::Ok(std::fs::read_to_string(&log)?.matches("Worker created").count());
     let so_far = served()?;
     eventually("canaries are served", Duration::from_mins(1), || Ok(served()? >= so_far + 2))?;
     cluster.node(ONE_CARD)?.change_driver(|state| state.faults.wedged_servers.push(server))?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use mpshare_api::GpuStatus;
 use mpshare_testkit::fakekubelet::{Phase, PodHandle, PodSpec, RestartPolicy, pod};
@@ -96,6 +97,28 @@ async fn the_newest_process_past_the_share_is_ended_and_no_other() {
 fn is_zombie(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_forty_processes_as_many_stay_as_fit() {
+    let node = running(one_card(&["--over-share", "evict-process"]), 2).await;
+    let neighbour = hold(&node, several("neighbour", "2", "1Gi")).await;
+    let bomb = node.kubelet().admit(several("bomb", "40", "200Mi"));
+    let used = || -> u64 {
+        let state = node.store().read().unwrap();
+        let pids = processes_of(&node, &bomb);
+        let mine = state.processes.iter().filter(|it| pids.contains(&it.id.pid));
+        mine.map(|it| it.used_mib).sum()
+    };
+    wait_or("its share is exceeded", || logs(&node), || used() > 7680).await;
+    let begin = Instant::now();
+    let fits = || (7680 - 2 * (200 + 312)..=7680).contains(&used());
+    // The last of the forty may have come late.
+    wait_or("the others fit", || logs(&node), fits).await;
+    let took = begin.elapsed();
+    assert!(took >= Duration::from_secs(1), "before the grace period: {took:?}");
+    assert_eq!(processes_of(&node, &neighbour).len(), 2);
+    finding(&node, "ProcessEvicted").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
