@@ -1,4 +1,5 @@
-//! The simulated node for people: `story` tells what mpshare does, `bench` measures it.
+//! The simulated node for people: `story` tells what mpshare does, `chaos` tries to break
+//! it, `bench` measures it.
 //!
 //! Everything that runs is the real product on a simulated driver, kubelet and API server; see
 //! `mpshare_testkit::simnode`. `cargo xtask demo` and `cargo xtask bench node` build and start it.
@@ -6,6 +7,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
 mod bench;
+mod chaos;
 mod manifests;
 mod screen;
 mod story;
@@ -25,6 +27,8 @@ struct Args {
 enum Task {
     /// Tell the story of one node.
     Story(story::Args),
+    /// Break a node in all ways and see that it holds.
+    Chaos(chaos::Args),
     /// Measure start-up, reload, memory and idle CPU.
     Bench(bench::Args),
     /// Measure what kube-scheduler's calls cost.
@@ -45,6 +49,7 @@ fn main() -> ExitCode {
     let result = runtime.block_on(async {
         match Args::parse().task {
             Task::Story(args) => story::run(args).await,
+            Task::Chaos(args) => chaos::run(&args).await,
             Task::Bench(args) => bench::run(args).await,
             Task::BenchExtender(args) => bench::extender::run(args).await,
             Task::BenchWebhook(args) => bench::webhook::run(args).await,

@@ -229,6 +229,11 @@ impl SimNode {
         self.path().join(format!("{role}.log"))
     }
 
+    /// UUIDs of the cards in index order.
+    pub fn cards(&self) -> Vec<&'static str> {
+        self.setup.cards.iter().map(|(_, uuid)| *uuid).collect()
+    }
+
     /// The node's directory.
     pub fn path(&self) -> &Path {
         self.directory.path()

@@ -1,4 +1,4 @@
-//! `demo` and `bench`: build, then hand over to the program in `demo/`.
+//! `demo`, `chaos` and `bench`: build, then hand over to the program in `demo/`.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
@@ -11,6 +11,11 @@ use crate::e2e;
 /// The story of the simulated node.
 pub(crate) fn demo(args: &[String]) -> Result<ExitCode> {
     start(Profile::Dev, "story", args)
+}
+
+/// A campaign of faults.
+pub(crate) fn chaos(args: &[String]) -> Result<ExitCode> {
+    start(Profile::Dev, "chaos", args)
 }
 
 /// A benchmark, with the release build.

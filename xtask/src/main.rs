@@ -3,6 +3,7 @@
 //! | task | what |
 //! |---|---|
 //! | `demo` | the simulated node, end to end, for people |
+//! | `chaos` | hundreds of faults on the simulated node, and whether it holds |
 //! | `test` | tidy, format, lints, all tests |
 //! | `tidy` | the rules of ARCHITECTURE.md that a compiler doesn't check |
 //! | `e2e` | the product on a real Kubernetes with simulated GPUs (root) |
@@ -39,6 +40,13 @@ enum Task {
     Demo {
         /// `--keep` leaves the node up until Ctrl-C, with a kubeconfig for `kubectl`; `--json` prints
         /// one JSON document instead of the story.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Break the simulated node in all ways for some time, and check that it holds.
+    Chaos {
+        /// `--seed N` decides what is done, `--minutes M` how long it goes on; `--round N` begins with
+        /// the round of that seed that failed.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
@@ -82,6 +90,7 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Args::parse().task {
         Task::Demo { args } => demo::demo(&args),
+        Task::Chaos { args } => demo::chaos(&args),
         Task::Test => test::run(),
         Task::Tidy => tidy::run(),
         Task::E2e { args } => e2e::run(&args),
