@@ -284,7 +284,9 @@ pub enum Reason {
         "no MPS daemon can be launched for `{gpu}`: {problem}; hint: with `--launch host` the supervisor's pod must be privileged and have `hostPID: true`"
     )]
     HostUnreachable { gpu: GpuUuid, problem: String },
-    #[error("the MPS control daemon of `{gpu}` isn't usable: {problem}")]
+    #[error(
+        "the MPS control daemon of `{gpu}` isn't usable: {problem}; hint: it is tried again by itself; if it stays so, look at `control.log` beside its pipe directory"
+    )]
     DaemonFailed { gpu: GpuUuid, problem: String },
     #[error(
         "the MPS limits of `{gpu}` don't hold: {wanted} were set, but {found} read back; hint: see whether somebody else sets limits of its daemon; a server with wrong ones has to end first"
