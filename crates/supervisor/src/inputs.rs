@@ -94,7 +94,7 @@ fn read_config(root: &MpsRoot) -> Result<(String, NodeConfig), Reason> {
     let missing = || Reason::ConfigMissing { path: path.display().to_string() };
     let unreadable = |error: DocumentError| Reason::ConfigInvalid {
         name: path.display().to_string(),
-        problem: error.to_string(),
+        problem: format!("{error}; hint: the config-manager writes it again, see its log"),
     };
     let chosen: ChosenConfig = read_versioned(&path).map_err(unreadable)?.ok_or_else(missing)?;
     match config::parse(&chosen.name, &chosen.text) {

@@ -103,10 +103,13 @@ impl Campaign {
                 Lasting::ApiAway | Lasting::ApiSlow { .. } | Lasting::ApiStale => {
                     self.node.kube().faults().clear();
                 }
-                _ => self
-                    .node
-                    .store()
-                    .update(|state| switch(&mut state.faults, fault, Switch::Off))?,
+                _ => {
+                    let store = self.node.store();
+                    store.update(|state| switch(&mut state.faults, fault, Switch::Off))?;
+                    if fault == Lasting::ServersHang {
+                        self.end_hung_servers()?;
+                    }
+                }
             },
             Undo::Continue(pid) => {
                 // It may have been killed, and its number be somebody else's.
@@ -130,6 +133,21 @@ impl Campaign {
             }
         }
         self.end_harm(fault)
+    }
+
+    /// What an operator does when told of a server that has been starting for too long
+    /// (`ServerStuck`); the product ends none. One that hangs has no context on its card yet.
+    fn end_hung_servers(&self) -> Result<()> {
+        let state = self.node.store().read()?;
+        let has_context = |pid: i32| state.processes.iter().any(|it| it.id.pid == pid);
+        for pid in self.node.processes() {
+            let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let program = arguments.split(|byte| *byte == 0).next().unwrap_or_default();
+            if program.ends_with(b"nvidia-cuda-mps-server") && !has_context(pid) {
+                signal(pid, Signal::KILL);
+            }
+        }
+        Ok(())
     }
 
     fn end_harm(&mut self, fault: Lasting) -> Result<()> {
