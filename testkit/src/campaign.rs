@@ -44,6 +44,9 @@ use scene::{Policy, add_configs, label, setup};
 /// How many actions are told when something is wrong.
 const TOLD: usize = 40;
 
+/// No action takes longer, unless something hangs.
+const ACTED_WITHIN: Duration = Duration::from_mins(1);
+
 /// Which campaign.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
@@ -149,7 +152,7 @@ impl Campaign {
         let cut = Cut::Replicas(2);
         label(&node, cut).await?;
         node.start_product()?;
-        Ok(Self {
+        let mut campaign = Self {
             node,
             policy,
             cut,
@@ -163,7 +166,10 @@ impl Campaign {
             other_actions: 0,
             clients: 0,
             refused: BTreeMap::new(),
-        })
+        };
+        // Each round begins so.
+        campaign.all_units_are_offered().await?;
+        Ok(campaign)
     }
 
     async fn round(&mut self, seed: u64, number: usize, until: Instant) -> Result<Resting> {
@@ -180,7 +186,11 @@ impl Campaign {
                 break;
             }
             self.end_until(at)?;
-            self.act(&beat.action, at).await.with_context(|| format!("{:?}", beat.action))?;
+            let acted = tokio::time::timeout(ACTED_WITHIN, self.act(&beat.action, at)).await;
+            acted
+                .with_context(|| format!("not done within {ACTED_WITHIN:?}"))
+                .flatten()
+                .with_context(|| format!("{:?}", beat.action))?;
             tokio::time::sleep(Duration::from_millis(beat.pause_ms)).await;
             self.check()?;
         }

@@ -35,7 +35,7 @@ impl Campaign {
         Resting::measure(&self.node)
     }
 
-    async fn all_units_are_offered(&mut self) -> Result<()> {
+    pub(super) async fn all_units_are_offered(&mut self) -> Result<()> {
         let cards = self.node.cards().len();
         let is_whole = || {
             let ready = self.node.status().is_some_and(|status| {
