@@ -1,10 +1,12 @@
-//! Kill -9 of the product's processes at random moments, with clients running and configs changing.
+//! Kill -9 of the product's processes at random moments, with clients running and configs changing;
+//! and a slice of a campaign of all kinds of faults (`cargo xtask chaos` goes on for longer).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use mpshare_api::{Allocations, read_document};
 use mpshare_sim_state::{ProcessKind, SimProcess, SimState};
+use mpshare_testkit::campaign::{self, Plan};
 use mpshare_testkit::fakekubelet::{Phase, PodHandle};
 use mpshare_testkit::simnode::{Role, Setup, SimNode};
 use rustix::process::Signal;
@@ -58,6 +60,18 @@ async fn two_hundred_kills_lose_no_client_and_never_over_commit() {
     );
     for message in &chaos.refused {
         println!("refused: {message}");
+    }
+}
+
+/// With the end of its last round it takes two minutes at most.
+const SLICE: Duration = Duration::from_secs(75);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_campaign_of_all_faults_hurts_no_client_of_a_spared_card_and_leaves_nothing_behind() {
+    let plan = Plan { seed: 7, first_round: 0, time: SLICE };
+    match campaign::run(plan).await {
+        Ok(report) => println!("{report:#?}"),
+        Err(broken) => panic!("{broken}"),
     }
 }
 
