@@ -1,5 +1,5 @@
 //! `cargo xtask bench node`: the product's three processes on the simulated node, release build;
-//! and `cargo xtask bench extender` and `webhook`.
+//! and `cargo xtask bench supervisor`, `extender` and `webhook`.
 //!
 //! Where the peer was measured (NVIDIA's plugin 0.20 with its MPS daemon and config-manager,
 //! facts/nvidia-device-plugin-measured.md), the ratio is given. Its figures were taken on another
@@ -11,6 +11,7 @@ mod process;
 mod reload;
 mod sample;
 mod start;
+pub(crate) mod supervisor;
 pub(crate) mod webhook;
 
 use anyhow::{Result, ensure};

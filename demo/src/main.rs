@@ -31,6 +31,8 @@ enum Task {
     Chaos(chaos::Args),
     /// Measure start-up, reload, memory and idle CPU.
     Bench(bench::Args),
+    /// Measure what a full node costs its supervisor.
+    BenchSupervisor(bench::supervisor::Args),
     /// Measure what kube-scheduler's calls cost.
     BenchExtender(bench::extender::Args),
     /// Measure what the API server's reviews cost.
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
             Task::Story(args) => story::run(args).await,
             Task::Chaos(args) => chaos::run(&args).await,
             Task::Bench(args) => bench::run(args).await,
+            Task::BenchSupervisor(args) => bench::supervisor::run(args).await,
             Task::BenchExtender(args) => bench::extender::run(args).await,
             Task::BenchWebhook(args) => bench::webhook::run(args).await,
         }

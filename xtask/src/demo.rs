@@ -22,10 +22,13 @@ pub(crate) fn chaos(args: &[String]) -> Result<ExitCode> {
 pub(crate) fn bench(what: &str, args: &[String]) -> Result<ExitCode> {
     match what {
         "node" => start(Profile::Release, "bench", args),
+        "supervisor" => start(Profile::Release, "bench-supervisor", args),
         "extender" if args.iter().any(|arg| arg == "--cluster") => e2e::bench_extender(args),
         "extender" => start(Profile::Release, "bench-extender", args),
         "webhook" => start(Profile::Release, "bench-webhook", args),
-        _ => bail!("unknown benchmark `{what}`; hint: there are `node`, `extender` and `webhook`"),
+        _ => bail!(
+            "unknown benchmark `{what}`; hint: there are `node`, `supervisor`, `extender` and `webhook`"
+        ),
     }
 }
 

@@ -9,6 +9,7 @@
 //! | `e2e` | the product on a real Kubernetes with simulated GPUs (root) |
 //! | `gpu` | what the product relies on, on a real GPU (root); with `--simulator` on none |
 //! | `bench node` | start-up, reload, memory and idle CPU of the node's processes |
+//! | `bench supervisor` | CPU and memory of the supervisor of a full node |
 //! | `bench extender` | what kube-scheduler's calls cost; with `--cluster` on a real one (root) |
 //! | `bench webhook` | what the API server's admission reviews cost |
 //! | `fuzz` | any bytes into what reads the bytes of others |
@@ -69,12 +70,13 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Measure against goals (release build): the processes of a node, the scheduler extender,
-    /// or the admission webhook.
+    /// Measure against goals (release build): the processes of a node, the supervisor of a full one,
+    /// the scheduler extender, or the admission webhook.
     Bench {
-        /// What to measure: `node`, `extender` or `webhook`.
+        /// What to measure: `node`, `supervisor`, `extender` or `webhook`.
         what: String,
         /// `node`: `--starts N`, `--reloads N`, `--idle-seconds N`, `--json`.
+        /// `supervisor`: `--seconds N`, `--json`.
         /// `extender`: `--calls N`, `--binds N`, `--pods N`, `--json`.
         /// `extender --cluster` (root; a real etcd, API server and kube-scheduler): `--nodes N`,
         /// `--pods N`, `--rounds N`, `--programs DIR`, `--json`.

@@ -14,6 +14,7 @@ mod abi;
 mod device;
 mod events;
 mod exports;
+mod meter;
 mod pci;
 mod processes;
 mod product;

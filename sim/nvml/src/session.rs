@@ -37,7 +37,10 @@ pub(crate) fn store() -> Result<Store, Status> {
 
 /// The node as it is now, with the cards that this process can open.
 pub(crate) fn state() -> Result<SimState, Status> {
-    store()?.read().map(nodes::openable).map_err(|_| Status::UNKNOWN)
+    let store = store()?;
+    crate::meter::measured(&store, || {
+        store.read().map(nodes::openable).map_err(|_| Status::UNKNOWN)
+    })
 }
 
 /// The driver's version; works before the initialisation.
