@@ -140,7 +140,7 @@ fn damage(node: &SimNode, file: File, how: Damage) -> Result<()> {
     match how {
         Damage::Garbage => std::fs::write(&odd, "\u{0}{]\u{7}")?,
         Damage::Empty => std::fs::write(&odd, "")?,
-        Damage::Huge => std::fs::write(&odd, vec![b' '; 10 << 20])?,
+        Damage::Huge => std::fs::write(&odd, vec![b' '; 2 << 20])?,
         Damage::Fifo => mknodat(CWD, &odd, FileType::Fifo, Mode::from_raw_mode(0o644), 0)?,
         Damage::Endless => std::os::unix::fs::symlink("/dev/zero", &odd)?,
         Damage::Nowhere => std::os::unix::fs::symlink("/nonexistent/file", &odd)?,

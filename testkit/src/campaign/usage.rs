@@ -19,7 +19,7 @@ pub struct Usage {
 }
 
 /// What is normal: a role is killed at some times and old at others, an allocator keeps what it
-/// had when it read a damaged file of 10 MiB.
+/// had when it read a damaged file of 2 MiB.
 const SLACK: Usage = Usage { descriptors: 8, threads: 4, resident_kib: 24 * 1024 };
 
 /// Files at the MPS root that are normal beyond those of the beginning: NVIDIA's daemon leaves some
