@@ -20,7 +20,7 @@ use mpshare_api::{
     Allocations, BoundPods, ChosenConfig, Holdings, MpsRoot, NodeStatus, PluginStatus, Versioned,
     read_file, read_versioned,
 };
-use mpshare_telemetry::sentence;
+use mpshare_telemetry::{Failures, sentence};
 use mpshare_watch::{Directory, IfMissing, Removed, WatchMask};
 
 use crate::backoff::Doubling;
@@ -185,21 +185,38 @@ fn files(root: MpsRoot) -> BoxStream<'static, Told> {
         .any(|file| name == *file)
     };
     let changes = changes(root.path().to_owned(), concerns);
-    let read = move || Fact::Files {
-        status: read_tolerantly::<NodeStatus>(&root.status()),
-        plugin: read_tolerantly::<PluginStatus>(&root.plugin_status()),
-        allocations: read_tolerantly::<Allocations>(&root.allocations()),
-        holdings: read_tolerantly::<Holdings>(&root.holdings()),
-        bound: read_tolerantly::<BoundPods>(&root.bound_pods()),
-        config: read_tolerantly::<ChosenConfig>(&root.config()),
+    let mut documents = Documents { failures: BTreeMap::new() };
+    let mut read = move || Fact::Files {
+        status: documents.read::<NodeStatus>(root.status()),
+        plugin: documents.read::<PluginStatus>(root.plugin_status()),
+        allocations: documents.read::<Allocations>(root.allocations()),
+        holdings: documents.read::<Holdings>(root.holdings()),
+        bound: documents.read::<BoundPods>(root.bound_pods()),
+        config: documents.read::<ChosenConfig>(root.config()),
     };
     changes.map(move |told| told.map(|()| read())).boxed()
 }
 
-/// A damaged document counts as absent; its writer replaces it.
-fn read_tolerantly<T: Versioned>(path: &Path) -> Option<T> {
-    read_versioned(path).unwrap_or_else(|error| {
-        tracing::warn!(error = sentence(&error), "document ignored");
-        None
-    })
+/// Reads documents, and says once what is wrong with one.
+struct Documents {
+    failures: BTreeMap<PathBuf, Failures>,
+}
+
+impl Documents {
+    /// A damaged document counts as absent; its writer replaces it.
+    fn read<T: Versioned>(&mut self, path: PathBuf) -> Option<T> {
+        let read = read_versioned(&path);
+        let failures =
+            self.failures.entry(path).or_insert_with(|| Failures::new("document ignored"));
+        match read {
+            Ok(document) => {
+                failures.over();
+                document
+            }
+            Err(error) => {
+                failures.failed(&sentence(&error));
+                None
+            }
+        }
+    }
 }
