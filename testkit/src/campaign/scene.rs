@@ -157,6 +157,10 @@ pub(super) async fn stop(node: &SimNode, pid: i32) -> Result<()> {
     let lock = std::fs::File::open(&path).context("the simulator's lock")?;
     loop {
         signal(pid, Signal::STOP);
+        // The signal takes its time, and a thread that still runs may take the lock.
+        while has_running_thread(pid) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         for _ in 0..20 {
             if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 flock(&lock, FlockOperation::Unlock)?;
@@ -166,6 +170,17 @@ pub(super) async fn stop(node: &SimNode, pid: i32) -> Result<()> {
         }
         signal(pid, Signal::CONT);
     }
+}
+
+/// Whether a thread of a process isn't stopped, and hasn't ended.
+fn has_running_thread(pid: i32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let stats =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
+    stats.into_iter().any(|stat| {
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        state.is_some_and(|state| !matches!(state, 'T' | 't' | 'Z' | 'X'))
+    })
 }
 
 /// Waits for a fact; what isn't so in time is a violation.
