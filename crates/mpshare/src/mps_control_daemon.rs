@@ -48,6 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         recovery: Duration::from_secs(args.recovery_seconds),
         containment: args.containment.rules(),
         canary: args.servers.canary(),
+        start_deadline: args.servers.start_deadline(),
         fault_grace: args.servers.fault_grace(),
     };
     let policy = XidPolicy::new(&args.disable_health_checks, &args.enable_health_checks);

@@ -13,6 +13,10 @@ pub(crate) struct ServerOptions {
     /// Seconds for which such a client of ours waits. Two in a row that wait in vain are an alarm.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
     canary_deadline: u64,
+    /// Seconds that an MPS server may take to start, until it is ended and another one started. A
+    /// GPU without persistence mode takes some.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(5..=3600))]
+    server_start_deadline: u64,
     /// Seconds that clients hit by another one's fatal error have to end by themselves: until then
     /// their server takes nobody.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=3600))]
@@ -26,6 +30,10 @@ impl ServerOptions {
             period: period.map(Duration::from_secs),
             deadline: Duration::from_secs(self.canary_deadline),
         }
+    }
+
+    pub(crate) const fn start_deadline(&self) -> Duration {
+        Duration::from_secs(self.server_start_deadline)
     }
 
     pub(crate) const fn fault_grace(&self) -> Duration {

@@ -61,6 +61,8 @@ pub(crate) struct Card {
     pub start_limits: StartLimits,
     /// What others said to its daemon.
     pub overheard: Overheard,
+    /// How long a server may take to start.
+    pub start_deadline: Duration,
     /// A server that has to be replaced, and why.
     pub hopeless: Option<(ProcessId, String)>,
     /// Whether the card had clients when it was last looked at.
@@ -143,12 +145,16 @@ impl Card {
         let now = Instant::now();
         let seen = self.servers.refresh(daemon, &self.ports.host_proc, self.load, now)?;
         let Some(server) = self.servers.server() else { return Ok(seen) };
-        self.start_limits.met(server, in_force, now);
-        if seen != ServerSeen::Running {
-            return Ok(seen);
+        if self.servers.is_stuck(self.start_deadline, now) {
+            // It never had a client, and who waits for it would wait for ever (facts/mps.md 4.2).
+            self.hopeless = Some((server, "hung at its start".to_owned()));
         }
         if self.hopeless.as_ref().is_some_and(|(hopeless, _)| *hopeless == server) {
             return Ok(ServerSeen::Hopeless);
+        }
+        self.start_limits.met(server, in_force, now);
+        if seen != ServerSeen::Running {
+            return Ok(seen);
         }
         self.start_limits.compare(&daemon.site().server_log(), now);
         Ok(if self.start_limits.is_awaited(now) { ServerSeen::Starting } else { seen })
@@ -229,7 +235,9 @@ impl Card {
     /// What is wrong with the server.
     pub(crate) fn trouble(&self) -> Option<Reason> {
         let gpu = &self.gpu.uuid;
-        self.servers.trouble(gpu, Instant::now()).or_else(|| self.start_limits.trouble(gpu))
+        self.servers
+            .trouble(gpu, self.start_deadline, Instant::now())
+            .or_else(|| self.start_limits.trouble(gpu))
     }
 
     /// Does one step; waiting and being settled are none.

@@ -338,6 +338,7 @@ impl Node {
                 verified: None,
                 servers: ServerView::default(),
                 overheard: Overheard::default(),
+                start_deadline: self.options.start_deadline,
                 hopeless: None,
                 start_limits: StartLimits::default(),
                 load: Load::Idle,

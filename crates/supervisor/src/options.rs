@@ -23,6 +23,8 @@ pub struct Options {
     pub containment: ContainmentRules,
     /// How it is tried whether MPS servers take clients.
     pub canary: CanaryRules,
+    /// How long a server may take to start, until it is replaced by another one.
+    pub start_deadline: Duration,
     /// For how long clients that a fatal error hit may take to end by themselves.
     pub fault_grace: Duration,
 }

@@ -16,10 +16,6 @@ const BUSY_EVERY: Duration = Duration::from_secs(2);
 /// How often an idle one is.
 const IDLE_EVERY: Duration = Duration::from_mins(1);
 
-/// From here on a server that is still starting counts as stuck. A GPU without persistence mode
-/// can take many seconds.
-const START_DEADLINE: Duration = Duration::from_mins(1);
-
 /// Whether anybody would notice a fault of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
@@ -124,15 +120,24 @@ impl ServerView {
         self.starting_since.map_or(Duration::ZERO, |since| now.duration_since(since))
     }
 
-    /// What is wrong with the server.
-    pub(crate) fn trouble(&self, gpu: &GpuUuid, now: Instant) -> Option<Reason> {
+    /// Whether it has been starting for longer than `deadline`.
+    pub(crate) fn is_stuck(&self, deadline: Duration, now: Instant) -> bool {
+        self.starting_since.is_some_and(|since| now.duration_since(since) >= deadline)
+    }
+
+    /// What is wrong with the server; `deadline` is how long its start may take.
+    pub(crate) fn trouble(
+        &self,
+        gpu: &GpuUuid,
+        deadline: Duration,
+        now: Instant,
+    ) -> Option<Reason> {
         let gpu = gpu.clone();
         let server = self.pid()?.get();
         if self.status == Some(ServerStatus::Fault) {
             return Some(Reason::ServerFault { gpu, server });
         }
-        let waited = now.duration_since(self.starting_since?);
-        let seconds = waited.as_secs();
-        (waited >= START_DEADLINE).then_some(Reason::ServerStuck { gpu, server, seconds })
+        let seconds = now.duration_since(self.starting_since?).as_secs();
+        self.is_stuck(deadline, now).then_some(Reason::ServerStuck { gpu, server, seconds })
     }
 }

@@ -98,6 +98,7 @@ mod tests {
             containment: crate::ContainmentRules::default(),
             canary: crate::options::CanaryRules::default(),
             fault_grace: Duration::from_secs(10),
+            start_deadline: Duration::from_mins(1),
         }
     }
 

@@ -156,6 +156,8 @@ fn towards_mps(limits: Limits, seen: &Seen) -> Step {
     }
     match seen.daemon {
         Holder::Nobody => Step::Start(limits),
+        // Nothing can be told to a server that never finishes its start.
+        Holder::Ours(_) if seen.server == ServerSeen::Hopeless => Step::EndServer,
         Holder::Ours(_) if seen.verified != Some(limits) => Step::Apply(limits),
         Holder::Ours(_) | Holder::Foreign(_) => match seen.server {
             ServerSeen::Absent => Step::StartServer,
@@ -230,6 +232,12 @@ mod tests {
             seen.server = server;
             assert_eq!(next_step(&mps(1), &seen), step);
         }
+    }
+
+    #[test]
+    fn a_server_that_hangs_is_ended_before_anybody_is_told_limits() {
+        let seen = Seen { verified: None, server: ServerSeen::Hopeless, ..running(1) };
+        assert_eq!(next_step(&mps(1), &seen), Step::EndServer);
     }
 
     #[test]

@@ -89,15 +89,38 @@ pub(super) enum Cut {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Strike {
     Kill(Role),
-    Terminate { roles: Vec<Role> },
-    KillDaemon { card: usize },
-    KillServer { card: usize },
-    FaultServer { card: usize },
+    Terminate {
+        roles: Vec<Role>,
+    },
+    KillDaemon {
+        card: usize,
+    },
+    KillServer {
+        card: usize,
+    },
+    FaultServer {
+        card: usize,
+    },
     FaultClient,
-    Raise { card: usize, xid: Xid },
-    Damage { file: File, how: Damage },
-    StaleFiles { card: usize },
-    FailRequests { count: usize, code: u16 },
+    Raise {
+        card: usize,
+        xid: Xid,
+    },
+    /// A container that is root sets other limits.
+    TenantSetsLimits {
+        card: usize,
+    },
+    Damage {
+        file: File,
+        how: Damage,
+    },
+    StaleFiles {
+        card: usize,
+    },
+    FailRequests {
+        count: usize,
+        code: u16,
+    },
     CloseWatches,
     BreakWatches,
     CompactHistory,
@@ -118,21 +141,47 @@ pub(super) enum Xid {
 pub(super) enum Lasting {
     ServersHang,
     ServersFail,
-    ServersDelay { ms: u64 },
-    SlowUi { ms: u64 },
+    ServersDelay {
+        ms: u64,
+    },
+    SlowUi {
+        ms: u64,
+    },
     NoDriver,
     ComputeModeDenied,
     LimitsIgnored,
-    CardLost { card: usize },
-    DaemonStopped { card: usize },
-    ServerStopped { card: usize },
+    /// Clients that it has are served, and new ones wait.
+    ServerWedged {
+        card: usize,
+    },
+    /// A container that is root tells the daemon to end.
+    TenantQuits {
+        card: usize,
+    },
+    CardLost {
+        card: usize,
+    },
+    DaemonStopped {
+        card: usize,
+    },
+    ServerStopped {
+        card: usize,
+    },
     RoleStopped(Role),
-    SessionOpen { card: usize },
-    ForeignDaemon { card: usize },
+    SessionOpen {
+        card: usize,
+    },
+    ForeignDaemon {
+        card: usize,
+    },
     DiskFull(File),
-    LogDiskFull { card: usize },
+    LogDiskFull {
+        card: usize,
+    },
     ApiAway,
-    ApiSlow { ms: u64 },
+    ApiSlow {
+        ms: u64,
+    },
     ApiStale,
 }
 
@@ -194,6 +243,7 @@ impl Strike {
             Self::FaultServer { .. } => "server in FAULT",
             Self::FaultClient => "client with a fatal fault",
             Self::Raise { .. } => "Xid",
+            Self::TenantSetsLimits { .. } => "limits set by a tenant",
             Self::Damage { .. } => "damaged file",
             Self::StaleFiles { .. } => "stale files in a pipe directory",
             Self::FailRequests { .. } => "API requests that fail",
@@ -226,6 +276,8 @@ impl Lasting {
             Self::NoDriver => "driver not loaded",
             Self::ComputeModeDenied => "compute mode denied",
             Self::LimitsIgnored => "limits accepted and not set",
+            Self::ServerWedged { .. } => "server that takes nobody",
+            Self::TenantQuits { .. } => "daemon told to quit by a tenant",
             Self::CardLost { .. } => "GPU lost",
             Self::DaemonStopped { .. } => "control daemon stopped",
             Self::ServerStopped { .. } => "server stopped",

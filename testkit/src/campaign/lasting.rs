@@ -53,6 +53,14 @@ impl Campaign {
         }
         let undo = match fault {
             Lasting::CardLost { card } => self.health(card, Health::Lost)?,
+            Lasting::ServerWedged { card } => {
+                let server = server_of(&self.node, self.card(card)?)?;
+                if let Some(server) = server {
+                    self.node.store().update(|it| it.faults.wedged_servers.push(server))?;
+                }
+                server.map(|_| Undo::Switch)
+            }
+            Lasting::TenantQuits { card } => self.tenant_says(card, "quit\n")?.map(Undo::End),
             Lasting::DaemonStopped { card } => {
                 self.stop(daemon_of(&self.node, self.card(card)?)).await?
             }
@@ -103,12 +111,12 @@ impl Campaign {
                 Lasting::ApiAway | Lasting::ApiSlow { .. } | Lasting::ApiStale => {
                     self.node.kube().faults().clear();
                 }
+                Lasting::ServerWedged { .. } => {
+                    self.node.store().update(|state| state.faults.wedged_servers.clear())?;
+                }
                 _ => {
                     let store = self.node.store();
                     store.update(|state| switch(&mut state.faults, fault, Switch::Off))?;
-                    if fault == Lasting::ServersHang {
-                        self.end_hung_servers()?;
-                    }
                 }
             },
             Undo::Continue(pid) => {
@@ -133,21 +141,6 @@ impl Campaign {
             }
         }
         self.end_harm(fault)
-    }
-
-    /// What an operator does when told of a server that has been starting for too long
-    /// (`ServerStuck`); the product ends none. One that hangs has no context on its card yet.
-    fn end_hung_servers(&self) -> Result<()> {
-        let state = self.node.store().read()?;
-        let has_context = |pid: i32| state.processes.iter().any(|it| it.id.pid == pid);
-        for pid in self.node.processes() {
-            let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let program = arguments.split(|byte| *byte == 0).next().unwrap_or_default();
-            if program.ends_with(b"nvidia-cuda-mps-server") && !has_context(pid) {
-                signal(pid, Signal::KILL);
-            }
-        }
-        Ok(())
     }
 
     fn end_harm(&mut self, fault: Lasting) -> Result<()> {
@@ -188,6 +181,16 @@ impl Campaign {
             .spawn()
             .context("a control session")?;
         Ok(Some(Undo::End(child)))
+    }
+
+    /// What a container that is root sends to its card's daemon.
+    pub(super) fn tenant_says(&self, card: usize, commands: &str) -> Result<Option<Child>> {
+        let Some(Undo::End(mut child)) = self.session(card)? else { return Ok(None) };
+        if let Some(mut stdin) = child.stdin.take() {
+            // A session that isn't let in ends without reading.
+            drop(io::Write::write_all(&mut stdin, commands.as_bytes()));
+        }
+        Ok(Some(child))
     }
 
     /// A daemon for the card that the product knows nothing of.

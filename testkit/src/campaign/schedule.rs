@@ -101,7 +101,7 @@ impl Dice {
     }
 
     fn strike(&mut self) -> Strike {
-        match self.random.u8(0..35) {
+        match self.random.u8(0..36) {
             0..10 => Strike::Kill(self.role()),
             10..12 => Strike::Terminate { roles: self.roles() },
             12 => Strike::KillDaemon { card: self.card() },
@@ -121,12 +121,13 @@ impl Dice {
             29..31 => Strike::CloseWatches,
             31..33 => Strike::BreakWatches,
             33 => Strike::CompactHistory,
+            34 => Strike::TenantSetsLimits { card: self.any_card() },
             _ => Strike::RestartKubelet,
         }
     }
 
     fn lasting(&mut self) -> Lasting {
-        match self.random.u8(0..20) {
+        match self.random.u8(0..22) {
             0 => Lasting::ServersHang,
             1 => Lasting::ServersFail,
             2 => Lasting::ServersDelay { ms: self.random.u64(100..3000) },
@@ -147,6 +148,8 @@ impl Dice {
             16 => Lasting::LogDiskFull { card: self.card() },
             17 => Lasting::ApiAway,
             18 => Lasting::ApiSlow { ms: self.random.u64(50..2000) },
+            19 => Lasting::ServerWedged { card: self.card() },
+            20 => Lasting::TenantQuits { card: self.any_card() },
             _ => Lasting::ApiStale,
         }
     }
@@ -232,6 +235,6 @@ mod tests {
         for number in 0..100 {
             kinds.extend(round(1, number, 3).beats.iter().filter_map(|beat| beat.action.fault()));
         }
-        assert_eq!(kinds.len(), 14 + 18, "{kinds:?}");
+        assert_eq!(kinds.len(), 15 + 20, "{kinds:?}");
     }
 }

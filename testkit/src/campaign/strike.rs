@@ -42,6 +42,13 @@ impl Campaign {
             }
             Strike::FaultServer { card } => return self.fault_server(*card),
             Strike::FaultClient => return self.fault_client(),
+            Strike::TenantSetsLimits { card } => {
+                let commands = "set_default_device_pinned_mem_limit 0 900G\n\
+                                set_default_active_thread_percentage 77\n";
+                let Some(mut child) = self.tenant_says(*card, commands)? else { return Ok(false) };
+                // Somebody else's session may be open: then nothing is heard of it.
+                child.wait()?;
+            }
             Strike::Raise { card, xid } => raise(&self.node, *card, *xid)?,
             Strike::Damage { file, how } => damage(&self.node, *file, *how)?,
             Strike::StaleFiles { card } => {

@@ -58,6 +58,7 @@ fn options(name: &str) -> Options {
         containment: crate::ContainmentRules::default(),
         canary: crate::options::CanaryRules::default(),
         fault_grace: Duration::from_secs(10),
+        start_deadline: Duration::from_mins(1),
     }
 }
 

@@ -96,6 +96,9 @@ impl Worker {
         } else {
             None
         };
+        if self.card.servers.is_stuck(self.card.start_deadline, now) {
+            return self.card.trouble();
+        }
         let hopeless = self.card.servers.server().zip(why);
         self.card.hopeless = hopeless.map(|(server, why)| (server, why.to_owned()));
         self.card.trouble().or(wedged)
