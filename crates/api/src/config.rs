@@ -35,7 +35,7 @@ pub use manifest::{ConfigText, config_map_texts};
 pub use mistake::ConfigError;
 pub use schema::json_schema;
 
-use mpshare_core::NodeConfig;
+use mpshare_core::{Drain, NodeConfig};
 
 /// The largest text that is read: a `ConfigMap` can't be larger.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -98,6 +98,7 @@ fn interpret(text: &str) -> Result<AcceptedConfig, mistake::Mistake> {
         sharing: shared.entries,
         large_requests: shared.large_requests,
         policy,
+        drain: Drain::Nothing,
     };
     Ok(AcceptedConfig { node, plugin, warnings })
 }

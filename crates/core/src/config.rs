@@ -1,5 +1,7 @@
 //! What a configuration asks for, free of its file format.
 
+use std::collections::BTreeSet;
+
 use crate::{GpuUuid, Memory, ResourceName};
 
 /// The wish for a node: cards that no entry selects are handed out whole.
@@ -13,6 +15,32 @@ pub struct NodeConfig {
     pub large_requests: LargeRequests,
     /// Which card is filled first.
     pub policy: AllocationPolicy,
+    /// Which cards people want empty, whatever the rest says.
+    pub drain: Drain,
+}
+
+/// Which cards are to be emptied: they take no new shares, and nothing runs for them once nobody
+/// holds a share of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Drain {
+    /// None.
+    #[default]
+    Nothing,
+    /// The node's, whichever they are.
+    All,
+    /// These.
+    Cards(BTreeSet<GpuUuid>),
+}
+
+impl Drain {
+    /// Whether this card is to be emptied.
+    pub fn contains(&self, gpu: &GpuUuid) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::All => true,
+            Self::Cards(gpus) => gpus.contains(gpu),
+        }
+    }
 }
 
 /// Cards that are cut into equal units under one resource name.

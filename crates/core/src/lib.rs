@@ -38,7 +38,8 @@ pub mod share;
 mod testing;
 
 pub use config::{
-    AllocationPolicy, Cut, DeviceSelector, LargeRequests, MemoryUnits, NodeConfig, SharedResource,
+    AllocationPolicy, Cut, DeviceSelector, Drain, LargeRequests, MemoryUnits, NodeConfig,
+    SharedResource,
 };
 pub use device_id::DeviceId;
 pub use gpu::{ComputeCapability, Gpu, GpuUuid, Inventory, MigMode};

@@ -6,9 +6,11 @@
 //! computed itself.
 //!
 //! Live shares keep their size. What the new configuration can't yet back, in memory or in
-//! threads, is [`UnitState::Unbacked`] until enough old shares end.
+//! threads, is [`UnitState::Unbacked`] until enough old shares end. On a card that is to be emptied
+//! ([`crate::Drain`]) nothing is backed, and nothing is hosted once nobody holds a share of it.
 
 mod device_list;
+mod drained;
 mod generation;
 mod target;
 
@@ -66,6 +68,8 @@ pub struct GpuPlan {
     pub unit: Option<Share>,
     /// How the card is cut; `None` while it is refused.
     pub kind: Option<UnitKind>,
+    /// Whether the card is to be emptied.
+    pub is_drained: bool,
     /// Why the configuration isn't in force yet, or can't be.
     pub reason: Option<Reason>,
 }
@@ -148,7 +152,8 @@ pub fn plan(config: &NodeConfig, inventory: &Inventory, live: &[LiveShare]) -> N
         .zip(targets)
         .map(|(gpu, target)| {
             let held: Vec<&LiveShare> = live.iter().filter(|l| l.gpu == gpu.uuid).collect();
-            gpu_plan(gpu, &target, &held)
+            let open = gpu_plan(gpu, &target, &held);
+            if config.drain.contains(&gpu.uuid) { drained::of(open, &held) } else { open }
         })
         .collect();
     NodePlan { gpus, refusals }
@@ -172,6 +177,7 @@ fn gpu_plan(gpu: &Gpu, target: &Target, held: &[&LiveShare]) -> GpuPlan {
         resource: target.resource().cloned(),
         unit: target.unit(gpu),
         kind: target.kind(),
+        is_drained: false,
         reason: refusal.or(conflict).or_else(|| shortage(gpu, target, held, free)),
     }
 }
@@ -267,7 +273,11 @@ fn hosting(target: &Target, held: &[&LiveShare]) -> Hosting {
         }
         Target::Shared(_) | Target::Exclusive { .. } | Target::Refused(_) => None,
     };
-    let shares = held.iter().map(|live| (&live.resource, &live.share)).chain(unit);
+    mps_for(held.iter().map(|live| (&live.resource, &live.share)).chain(unit))
+}
+
+/// A daemon whose default lets the largest of these shares through.
+fn mps_for<'a>(shares: impl Iterator<Item = (&'a ResourceName, &'a Share)>) -> Hosting {
     let largest =
         shares.fold(None, |largest: Option<(&ResourceName, Limits)>, (resource, share)| {
             let (name, limits) = largest.unwrap_or((resource, *share));

@@ -72,6 +72,19 @@ pub enum Reason {
         "{shares} containers have shares of `{gpu}`, and it takes {cap} MPS clients at most; hint: its free units follow when one of their pods ends"
     )]
     NoClientLeft { gpu: GpuUuid, shares: usize, cap: u32 },
+    #[error(
+        "`{gpu}` is being drained and takes no new pods, {} still held; hint: wait for their pods to end, or evict them (`kubectl mpshare drain --evict`)",
+        if *shares == 1 { "1 share of it is".to_owned() } else { format!("{shares} shares of it are") }
+    )]
+    CardDraining { gpu: GpuUuid, shares: usize },
+    #[error(
+        "`{gpu}` is being drained and nobody holds a share of it any more, what ran for it is being ended; hint: wait a moment"
+    )]
+    CardEmptied { gpu: GpuUuid },
+    #[error(
+        "`{gpu}` is drained: nobody uses it, it takes no pods, and it is as it was before it was shared; hint: `kubectl mpshare undrain` puts it into service again"
+    )]
+    CardDrained { gpu: GpuUuid },
 
     // What a request can't get.
     #[error(
@@ -258,6 +271,16 @@ pub enum Reason {
         "config `{name}` isn't put in force: qGPU manages the GPUs of this node (it has `{resource}`), which excludes MPS; hint: take qGPU off the node, or choose a config without `sharing`"
     )]
     QgpuPresent { name: String, resource: String },
+    #[error(
+        "the node's annotation `mpshare.io/drain` can't be used, what is drained stays as it was: {problem}; hint: write it with `kubectl mpshare drain` and `undrain`"
+    )]
+    DrainUnreadable { problem: String },
+    #[error(
+        "the node's annotation `mpshare.io/drain` names cards that it doesn't have ({}), what is drained stays as it was; hint: it has {}",
+        named.iter().map(|gpu| format!("`{gpu}`")).collect::<Vec<_>>().join(", "),
+        known.iter().map(|gpu| format!("`{gpu}`")).collect::<Vec<_>>().join(", ")
+    )]
+    DrainUnknownCards { named: Vec<GpuUuid>, known: Vec<GpuUuid> },
     #[error(
         "the MPS supervisor has reported nothing at `{path}` yet; hint: is mps-control-daemon-ctr running?"
     )]

@@ -1,7 +1,8 @@
 //! Values that several test modules of this crate start from.
 
 use crate::config::{
-    AllocationPolicy, Cut, DeviceSelector, LargeRequests, MemoryUnits, NodeConfig, SharedResource,
+    AllocationPolicy, Cut, DeviceSelector, Drain, LargeRequests, MemoryUnits, NodeConfig,
+    SharedResource,
 };
 use crate::{
     ComputeCapability, DeviceId, Gpu, GpuUuid, Inventory, LiveShare, Memory, MigMode, Mode,
@@ -48,6 +49,7 @@ pub(crate) fn config(replicas: u32) -> NodeConfig {
         }],
         large_requests: LargeRequests::Allow,
         policy: AllocationPolicy::Distributed,
+        drain: Drain::Nothing,
     }
 }
 

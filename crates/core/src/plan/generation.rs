@@ -22,6 +22,11 @@ impl Generation {
         })
     }
 
+    /// The name of the same wish for a card that is to be emptied.
+    pub(super) fn drained(&self) -> Self {
+        Self(format!("drained/{self}"))
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,3 +1,4 @@
+mod drain;
 mod memory;
 
 use super::*;

@@ -35,6 +35,9 @@ codes! {
     WaitingForClients
     UnitsNotBacked
     NoClientLeft
+    CardDraining
+    CardEmptied
+    CardDrained
     NotEnoughLeft
     SpansGpus
     OneUnitOnly
@@ -78,6 +81,8 @@ codes! {
     ConfigNotChosen
     ConfigNotWritten
     LabelsDisagree
+    DrainUnreadable
+    DrainUnknownCards
     QgpuPresent
     StatusMissing
     ForeignDaemon
