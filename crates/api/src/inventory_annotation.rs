@@ -57,6 +57,9 @@ pub struct NodeGpu {
     /// The resource of the units; absent means `aliyun.com/gpu-mem`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
+    /// The code of the reason why it isn't ready, for programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason_code: Option<String>,
     /// Why it isn't ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -249,6 +252,7 @@ impl Keys<'_> {
             units: self.number("units")?,
             state: self.text("state")?,
             resource: self.optional("resource")?,
+            reason_code: self.optional("reasonCode")?,
             reason: self.optional("reason")?,
             held_units: self.optional_number("heldUnits")?,
             used_mib: self.optional_number("usedMiB")?,

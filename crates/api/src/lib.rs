@@ -12,6 +12,7 @@ pub mod bound_pods;
 pub mod chosen;
 pub mod config;
 pub mod document;
+pub mod drain;
 pub mod extender;
 pub mod holdings;
 pub mod inventory_annotation;
@@ -30,6 +31,7 @@ pub use document::{
     DocumentError, FileStamp, Versioned, read_document, read_file, read_versioned, write_derived,
     write_document,
 };
+pub use drain::DrainWish;
 pub use holdings::Holdings;
 pub use layout::{GpuPaths, MpsRoot};
 pub use plugin_status::PluginStatus;

@@ -24,6 +24,9 @@ pub const MEMORY_RESOURCE: &str = "aliyun.com/gpu-mem";
 /// The node annotation with the node's cards, see [`crate::inventory_annotation`].
 pub const NODE_GPUS: &str = "mpshare.io/gpus";
 
+/// The node annotation by which people have cards emptied, see [`crate::drain`].
+pub const DRAIN: &str = "mpshare.io/drain";
+
 /// The number of GPUs: of a node, and as a pod label how many one container wants.
 pub const GPU_COUNT: &str = "aliyun.com/gpu-count";
 

@@ -228,6 +228,17 @@ impl From<&Reason> for ReasonText {
 }
 
 impl GpuStatus {
+    /// Whether containers that have shares of the card may start: those on a card that is being
+    /// emptied keep what they have, and so may be started again.
+    pub fn serves_holders(&self) -> bool {
+        let is_draining = |reason: &ReasonText| reason.code == Reason::CARD_DRAINING;
+        match self.state {
+            GpuState::Ready => true,
+            GpuState::Draining => self.reason.as_ref().is_some_and(is_draining),
+            GpuState::Absent | GpuState::Starting | GpuState::Fault | GpuState::Refused => false,
+        }
+    }
+
     /// Everybody who uses the card through what was granted: MPS clients, or the processes on a
     /// whole card.
     pub fn users(&self) -> impl Iterator<Item = &ClientStatus> {

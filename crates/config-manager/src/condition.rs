@@ -38,17 +38,17 @@ impl ConditionState {
 }
 
 /// What the condition has to say about the decision, the config in force and the supervisor's
-/// report. `plugin` is what keeps the device plugin from serving, `status_path` where the supervisor's
+/// report. `troubles` are what else is in the way, of the device plugin's serving for example, `status_path` where the supervisor's
 /// report should be.
 pub(crate) fn condition(
     refused: Option<&Reason>,
     in_force: Option<&Config>,
     status: Option<&NodeStatus>,
-    plugin: &[ReasonText],
+    troubles: &[ReasonText],
     status_path: &str,
 ) -> Condition {
     let mut pending: Vec<ReasonText> = refused.map(ReasonText::from).into_iter().collect();
-    pending.extend(plugin.iter().cloned());
+    pending.extend(troubles.iter().cloned());
     let Some(status) = status else {
         let missing = Reason::StatusMissing { path: status_path.to_owned() };
         let state =

@@ -108,6 +108,7 @@ fn node_gpu(gpu: &GpuStatus, plan: &GpuPlan, usual: &Usual<'_>) -> NodeGpu {
         units: units(plan),
         state: state(gpu, plan).to_string(),
         resource: resource.map(ToString::to_string),
+        reason_code: gpu.reason.as_ref().map(|reason| reason.code.clone()),
         reason: gpu.reason.as_ref().or(gpu.findings.first()).map(|reason| reason.message.clone()),
         held_units: usual.use_of_cards.held(&gpu.uuid),
         used_mib: usual.use_of_cards.usage.of(&gpu.uuid),
@@ -121,10 +122,12 @@ fn unit_mib(plan: &GpuPlan) -> Option<u64> {
 }
 
 /// Units that containers hold or could: those that shares of a former config leave no room for
-/// don't count.
+/// don't count. A card that is to be emptied has its units still, it is its state that keeps
+/// containers away.
 fn units(plan: &GpuPlan) -> u64 {
     let is_there = |unit: &&mpshare_core::Unit| {
-        plan.resource.as_ref() == Some(&unit.resource) && unit.state != UnitState::Unbacked
+        plan.resource.as_ref() == Some(&unit.resource)
+            && (unit.state != UnitState::Unbacked || plan.is_drained)
     };
     u64::try_from(plan.units.iter().filter(is_there).count()).unwrap_or(u64::MAX)
 }
@@ -132,7 +135,7 @@ fn units(plan: &GpuPlan) -> u64 {
 /// A card that is ready for a former config isn't for this one.
 fn state(gpu: &GpuStatus, plan: &GpuPlan) -> GpuState {
     match gpu.state {
-        _ if plan.kind.is_none() => GpuState::Refused,
+        _ if plan.kind.is_none() && !plan.is_drained => GpuState::Refused,
         GpuState::Ready if gpu.generation != plan.generation.as_str() => GpuState::Starting,
         state => state,
     }

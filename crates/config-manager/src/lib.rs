@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`choice`] | labels x configs -> a config, or a reason (pure) |
 //! | `view` | all that is known now, and the decision about it (pure) |
+//! | `drain` | the annotation by which cards are emptied (pure) |
 //! | `condition` | decision x status -> the node condition (pure) |
 //! | `announcement` | what changed since last time -> Events (pure) |
 //! | `pod_events` | what of it concerns single pods -> Events on them (pure) |
@@ -30,6 +31,7 @@ mod announcement;
 mod backoff;
 pub mod choice;
 mod condition;
+mod drain;
 mod handoff;
 mod inventory;
 mod node_status;

@@ -186,7 +186,7 @@ impl Reconciler {
         let Some(decision) = self.view.decide(&self.options) else {
             return true;
         };
-        let refused = decision.and_then(|config| self.put_in_force(config)).err();
+        let refused = self.follow(decision).err();
         if let Some(announcement) = self.announcer.refused(refused.as_ref()) {
             self.announce(announcement);
         }
@@ -203,6 +203,19 @@ impl Reconciler {
         !matches!(refused, Some(Reason::ConfigNotWritten { .. }))
     }
 
+    /// Where no config can be chosen, the last good one stays, and its cards can be emptied all the
+    /// same.
+    fn follow(&mut self, decision: Result<Config, Reason>) -> Result<(), Reason> {
+        let refused = match decision {
+            Ok(config) => return self.put_in_force(config),
+            Err(reason) => reason,
+        };
+        if let Some(kept) = self.view.kept() {
+            self.put_in_force(kept)?;
+        }
+        Err(refused)
+    }
+
     /// Writes the config unless it's there already.
     fn put_in_force(&mut self, config: Config) -> Result<(), Reason> {
         if self.view.in_force.as_ref() == Some(&config) {
@@ -217,7 +230,9 @@ impl Reconciler {
             .map_err(|error| not_written(error.to_string()))?;
         write_document(&self.options.root.config(), &config.chosen)
             .map_err(|error| not_written(sentence(&error)))?;
-        self.announce(Announcer::applied(&config));
+        if !self.view.in_force.as_ref().is_some_and(|before| before.is_same_choice(&config)) {
+            self.announce(Announcer::applied(&config));
+        }
         self.view.in_force = Some(config);
         Ok(())
     }
@@ -235,7 +250,7 @@ impl Reconciler {
                 refused,
                 self.view.in_force.as_ref(),
                 self.view.status.as_ref(),
-                &self.view.plugin,
+                &self.view.troubles(),
                 &status_path.display().to_string(),
             ),
             annotations: annotations(

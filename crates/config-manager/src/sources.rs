@@ -16,6 +16,7 @@ use kube::runtime::utils::ResetTimerBackoff;
 use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client};
 use mpshare_api::config::MAX_BYTES;
+use mpshare_api::names::DRAIN;
 use mpshare_api::{
     Allocations, BoundPods, ChosenConfig, Holdings, MpsRoot, NodeStatus, PluginStatus, Versioned,
     read_file, read_versioned,
@@ -66,8 +67,10 @@ fn node(client: &Client, name: &str) -> BoxStream<'static, Told> {
         async move {
             let Some(node) = node else { return Fact::Node(None) };
             let NodeStatusFacts { qgpu, sight } = status.facts().await;
+            let mut annotations = node.metadata.annotations.unwrap_or_default();
             Fact::Node(Some(NodeFacts {
                 uid: node.metadata.uid.unwrap_or_default(),
+                drain: annotations.remove(DRAIN),
                 labels: node.metadata.labels.unwrap_or_default(),
                 qgpu,
                 sight,

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use mpshare_api::config::{self, AcceptedConfig};
+use mpshare_api::config::{AcceptedConfig, ConfigError};
 use mpshare_api::status::ReasonText;
 use mpshare_api::{
-    Allocations, BoundPods, ChosenConfig, GpuStatus, Holdings, NodeStatus, PluginStatus,
+    Allocations, BoundPods, ChosenConfig, DrainWish, GpuStatus, Holdings, NodeStatus, PluginStatus,
 };
 use mpshare_core::{LiveShare, Reason, SharedResource};
 
 use crate::choice::{Choice, Defaults, choose};
+use crate::drain;
 use crate::handoff::NodePod;
 use crate::options::Options;
 use crate::pods::{NodePods, PodName};
@@ -46,6 +47,8 @@ pub(crate) enum Fact {
 pub(crate) struct NodeFacts {
     pub(crate) uid: String,
     pub(crate) labels: BTreeMap<String, String>,
+    /// Which cards people want empty, in their words.
+    pub(crate) drain: Option<String>,
     /// A resource of the node that qGPU manages, if it has one.
     pub(crate) qgpu: Option<String>,
     /// What of ours it had when it changed last; `None` where that can't be read.
@@ -92,9 +95,21 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    fn read_back(chosen: ChosenConfig) -> Option<Self> {
-        let accepted = config::parse(&chosen.name, &chosen.text).ok()?;
-        Some(Self { chosen, accepted })
+    fn of(chosen: ChosenConfig) -> Result<Self, ConfigError> {
+        let accepted = chosen.accept()?;
+        Ok(Self { chosen, accepted })
+    }
+
+    /// The same config with these cards to be emptied.
+    fn drained(mut self, drain: DrainWish) -> Self {
+        self.accepted.node.drain = drain.0.clone();
+        self.chosen.drain = drain;
+        self
+    }
+
+    /// Whether both differ in nothing but in which cards are to be emptied.
+    pub(crate) fn is_same_choice(&self, other: &Self) -> bool {
+        self.clone().drained(DrainWish::default()) == other.clone().drained(DrainWish::default())
     }
 }
 
@@ -116,7 +131,7 @@ impl View {
                 self.live = allocations.unwrap_or_default().live();
                 self.holdings = holdings;
                 self.bound = bound;
-                self.in_force = config.and_then(Config::read_back);
+                self.in_force = config.and_then(|chosen| Config::of(chosen).ok());
                 self.has_read_files = true;
             }
         }
@@ -134,7 +149,30 @@ impl View {
         };
         let findings =
             cards.flat_map(|gpu| gpu.findings.iter().filter(|finding| !is_reason(gpu, finding)));
-        self.plugin.iter().chain(of_node).chain(findings).cloned().collect()
+        let troubles = self.troubles();
+        troubles.iter().chain(of_node).chain(findings).cloned().collect()
+    }
+
+    /// What keeps the node from being as it was asked to be, apart from its config and its cards.
+    pub(crate) fn troubles(&self) -> Vec<ReasonText> {
+        let drain = self.drain_wish().err();
+        self.plugin.iter().cloned().chain(drain.as_ref().map(ReasonText::from)).collect()
+    }
+
+    fn drain_wish(&self) -> Result<DrainWish, Reason> {
+        let annotation = self.node.as_ref().and_then(|node| node.drain.as_deref());
+        drain::wish(annotation, self.status.as_ref())
+    }
+
+    /// The cards to be emptied: a wish that makes no sense changes nothing.
+    fn drain(&self) -> DrainWish {
+        let before = || self.in_force.as_ref().map(|config| config.chosen.drain.clone());
+        self.drain_wish().unwrap_or_else(|_| before().unwrap_or_default())
+    }
+
+    /// The config in force with the cards to be emptied now; for when no other can be chosen.
+    pub(crate) fn kept(&self) -> Option<Config> {
+        Some(self.in_force.clone()?.drained(self.drain()))
     }
 
     /// The config that should be in force; `None` while too little is known to say.
@@ -153,7 +191,9 @@ impl View {
             Defaults { config: options.default_config.as_deref(), fallbacks: &options.fallbacks };
         let choice = choose(labels, configs, defaults);
         let config = choice.map_err(|reason| self.source_missing(reason, options));
-        Some(config.and_then(validate).and_then(|config| beside_qgpu(config, qgpu.as_ref())))
+        let config = config.and_then(validate);
+        let config = config.and_then(|config| beside_qgpu(config, qgpu.as_ref()));
+        Some(config.map(|config| config.drained(self.drain())))
     }
 
     /// Where there are no configs at all, that is what to tell.
@@ -182,13 +222,9 @@ fn beside_qgpu(config: Config, qgpu: Option<&String>) -> Result<Config, Reason> 
 
 fn validate(choice: Choice) -> Result<Config, Reason> {
     let Choice { name, why, text } = choice;
-    match config::parse(&name, &text) {
-        Ok(accepted) => Ok(Config {
-            chosen: ChosenConfig { version: ChosenConfig::VERSION, name, why, text },
-            accepted,
-        }),
-        Err(error) => Err(Reason::ConfigInvalid { name, problem: error.sentence() }),
-    }
+    let (version, drain) = (ChosenConfig::VERSION, DrainWish::default());
+    let chosen = ChosenConfig { version, name: name.clone(), why, text, drain };
+    Config::of(chosen).map_err(|error| Reason::ConfigInvalid { name, problem: error.sentence() })
 }
 
 #[cfg(test)]
@@ -212,6 +248,7 @@ mod tests {
         Fact::Node(Some(NodeFacts {
             uid: "u".to_owned(),
             labels: BTreeMap::from([(CONFIG_LABEL.to_owned(), config.to_owned())]),
+            drain: None,
             qgpu: None,
             sight: None,
         }))

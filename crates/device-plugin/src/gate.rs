@@ -6,8 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
+use mpshare_api::GpuStatus;
 use mpshare_api::status::{DaemonStatus, FormerPods, LimitsStatus};
-use mpshare_api::{GpuState, GpuStatus};
 use mpshare_core::{LiveShare, Mode, Reason};
 
 use crate::control_lock::DaemonLife;
@@ -20,7 +20,7 @@ pub(crate) fn check(
     life: impl FnOnce(&Path) -> DaemonLife,
 ) -> Result<(), Reason> {
     let status = status.ok_or_else(|| not_ready(share, "unknown", "it isn't reported".into()))?;
-    if status.state != GpuState::Ready {
+    if !status.serves_holders() {
         let why = status.reason.as_ref().map(|reason| reason.message.clone());
         let state = status.state.to_string();
         return Err(not_ready(share, &state, why.unwrap_or_else(|| "no reason given".into())));
@@ -115,6 +115,7 @@ fn not_ready(share: &LiveShare, state: &str, why: String) -> Reason {
 mod tests {
     use super::*;
     use crate::testing::{ready, share, unit};
+    use mpshare_api::GpuState;
     use mpshare_api::status::{ClientStatus, ReasonText};
 
     fn checked(share: &LiveShare, status: &GpuStatus) -> Result<(), Reason> {
@@ -145,6 +146,19 @@ mod tests {
         };
         let error = checked(&one_unit(), &status).unwrap_err().to_string();
         assert!(error.contains("Fault") && error.contains("Xid 79"), "{error}");
+    }
+
+    #[test]
+    fn a_share_on_a_card_that_is_drained_may_start_again_until_its_daemon_is_about_to_go() {
+        let because = |code: &str| GpuStatus {
+            state: GpuState::Draining,
+            reason: Some(ReasonText { code: code.into(), message: "m".into(), pods: Vec::new() }),
+            ..ready(0, "drained/x")
+        };
+        assert_eq!(checked(&one_unit(), &because("CardDraining")), Ok(()));
+        for code in ["CardEmptied", "CardDrained", "WaitingForClients"] {
+            assert!(checked(&one_unit(), &because(code)).is_err(), "{code}");
+        }
     }
 
     #[test]

@@ -230,7 +230,9 @@ impl State {
             .any(|record| now.saturating_duration_since(record.since) < options.timings.admission);
         let waits_for_shares = self.plan.iter().flat_map(|plan| &plan.gpus).any(|gpu| {
             let states = || gpu.units.iter().map(|unit| unit.state);
-            states().any(|state| state == UnitState::Unbacked)
+            let lacks_room = || states().any(|state| state == UnitState::Unbacked);
+            // Nobody's end changes what a drained card without shares offers.
+            (lacks_room() && !gpu.is_drained)
                 || (gpu.reason.is_some() && states().any(|state| state == UnitState::Held))
         });
         if is_young || waits_for_shares { Pace::Pending } else { Pace::Idle }

@@ -68,6 +68,7 @@ pub(crate) fn write_config(root: &MpsRoot, name: &str, text: &str) {
         name: name.into(),
         why: "a test".into(),
         text: text.into(),
+        drain: mpshare_api::DrainWish::default(),
     };
     write_document(&root.config(), &chosen).unwrap();
 }

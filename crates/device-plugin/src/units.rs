@@ -100,8 +100,10 @@ impl Offers {
     pub(crate) fn all_judged(&self, status: Option<&NodeStatus>) -> bool {
         let judged = |(uuid, card): (&GpuUuid, &Card)| {
             let state = status.and_then(|status| status.gpu(uuid.as_str()));
-            let is_bad = state.is_some_and(|gpu| {
-                matches!(gpu.state, GpuState::Absent | GpuState::Fault | GpuState::Refused)
+            let is_bad = state.is_some_and(|gpu| match gpu.state {
+                GpuState::Absent | GpuState::Fault | GpuState::Refused => true,
+                GpuState::Draining => gpu.generation == card.generation.as_str(),
+                GpuState::Starting | GpuState::Ready => false,
             });
             card.standing == Standing::Verified || is_bad
         };

@@ -4,7 +4,7 @@
 //! What was good once stays: the last good config, because a config that goes missing is no wish
 //! to take cards away, and the last inventory, because without it no unit could be told unhealthy.
 
-use mpshare_api::config::{self, PluginOptions};
+use mpshare_api::config::PluginOptions;
 use mpshare_api::status::FormerPods;
 use mpshare_api::{BoundPods, ChosenConfig, MpsRoot, NodeStatus, read_versioned};
 use mpshare_core::{Inventory, NodeConfig, Reason};
@@ -70,7 +70,7 @@ impl View {
         if self.chosen.as_ref() == Some(&chosen) {
             return;
         }
-        match config::parse(&chosen.name, &chosen.text) {
+        match chosen.accept() {
             Ok(accepted) => {
                 self.config = Some(Config {
                     name: chosen.name.clone(),

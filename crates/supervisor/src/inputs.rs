@@ -7,9 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use mpshare_api::{
-    Allocations, BoundPods, ChosenConfig, DocumentError, MpsRoot, config, read_versioned,
-};
+use mpshare_api::{Allocations, BoundPods, ChosenConfig, DocumentError, MpsRoot, read_versioned};
 use mpshare_core::{LiveShare, NodeConfig, Reason};
 use tracing::warn;
 
@@ -97,7 +95,7 @@ fn read_config(root: &MpsRoot) -> Result<(String, NodeConfig), Reason> {
         problem: format!("{error}; hint: the config-manager writes it again, see its log"),
     };
     let chosen: ChosenConfig = read_versioned(&path).map_err(unreadable)?.ok_or_else(missing)?;
-    match config::parse(&chosen.name, &chosen.text) {
+    match chosen.accept() {
         Ok(accepted) => Ok((chosen.name, accepted.node)),
         Err(error) => Err(Reason::ConfigInvalid { name: chosen.name, problem: error.message }),
     }

@@ -17,6 +17,7 @@ pub mod cleanup;
 mod clients;
 mod containment;
 mod death;
+mod drain;
 mod event;
 mod farewell;
 mod faults;

@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use mpshare_api::status::DaemonStatus;
-use mpshare_api::{GpuState, GpuStatus};
+use mpshare_api::GpuStatus;
 use mpshare_mps::ProcessId;
 
 /// From here on a silent daemon counts as broken. Overload passes within seconds, and each look
@@ -56,7 +56,7 @@ impl Silence {
     /// limits to count on. `None` where the silence is a fault.
     pub(crate) fn borne(&self, last: &GpuStatus, now: Instant) -> Option<GpuStatus> {
         let is_over = self.looks > MIN_LOOKS && self.lasts(now) >= PATIENCE;
-        if last.state != GpuState::Ready || is_over {
+        if !last.serves_holders() || is_over {
             return None;
         }
         let daemon = last.daemon.as_ref().filter(|daemon| daemon.pid == self.daemon.pid.get())?;
@@ -70,6 +70,7 @@ impl Silence {
 
 #[cfg(test)]
 mod tests {
+    use mpshare_api::GpuState;
     use mpshare_api::status::LimitsStatus;
     use mpshare_mps::Pid;
 

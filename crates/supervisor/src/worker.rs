@@ -16,6 +16,7 @@ use crate::card::{Card, CardError};
 use crate::clients::Bypassing;
 use crate::containment::{Containment, KnownShares};
 use crate::death::DeathWatch;
+use crate::drain;
 use crate::event::Event;
 use crate::farewell::EndingPods;
 use crate::faults::Faults;
@@ -192,6 +193,7 @@ impl Worker {
             }
             Err(error) => self.failed(&error, plan, &mut status),
         };
+        drain::tell(plan, &mut status);
         if plan.replicas == 0 && plan.units.is_empty() && status.state == GpuState::Ready {
             status.state = GpuState::Refused;
         }
@@ -287,6 +289,7 @@ impl Worker {
         }
         let mut status = GpuStatus::starting(&self.card.gpu);
         plan.generation.as_str().clone_into(&mut status.generation);
+        drain::tell(plan, &mut status);
         status.findings = self.findings();
         self.report(status);
         self.state.withdrawal = Withdrawal::Announced;

@@ -102,7 +102,8 @@ impl<'a> Supervised<'a> {
         );
         let name = format!("mps-{replicas}x");
         let (version, why) = (ChosenConfig::VERSION, "the GPU suite".to_owned());
-        let chosen = ChosenConfig { version, name, why, text };
+        let drain = mpshare_api::DrainWish::default();
+        let chosen = ChosenConfig { version, name, why, text, drain };
         Ok(write_document(&self.files.config(), &chosen)?)
     }
 

@@ -68,6 +68,7 @@ pub(crate) fn write_config(node: &SimNode, replicas: u32) {
         name: format!("mps-{replicas}x"),
         why: "a test".to_owned(),
         text: config(replicas),
+        drain: mpshare_api::DrainWish::default(),
     };
     std::fs::create_dir_all(node.mps_root().path()).unwrap();
     write_document(&node.mps_root().config(), &chosen).unwrap();

@@ -13,6 +13,7 @@ fn config() -> Config {
             name: "mps-2x".to_owned(),
             why: "node label".to_owned(),
             text: TEXT.to_owned(),
+            drain: mpshare_api::DrainWish::default(),
         },
         accepted: parse("mps-2x", TEXT).unwrap(),
     }

@@ -21,6 +21,7 @@ fn config(text: &str) -> Config {
         name: "gpu-mem".to_owned(),
         why: "a test".to_owned(),
         text: text.to_owned(),
+        drain: mpshare_api::DrainWish::default(),
     };
     Config { accepted: parse("gpu-mem", text).unwrap(), chosen }
 }

@@ -81,9 +81,9 @@ codes! {
     ConfigNotChosen
     ConfigNotWritten
     LabelsDisagree
+    QgpuPresent
     DrainUnreadable
     DrainUnknownCards
-    QgpuPresent
     StatusMissing
     ForeignDaemon
     ForeignMps
@@ -114,6 +114,14 @@ codes! {
     Xid
 }
 
+impl Reason {
+    /// The code of [`Reason::CardDraining`], for those who have the code alone.
+    pub const CARD_DRAINING: &str = "CardDraining";
+
+    /// The code of [`Reason::CardDrained`].
+    pub const CARD_DRAINED: &str = "CardDrained";
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,5 +142,9 @@ mod tests {
     fn a_code_is_the_name_of_its_reason() {
         assert_eq!(Reason::EmptyRequest.code(), "EmptyRequest");
         assert_eq!(Reason::OneUnitOnly { asked: 2 }.code(), "OneUnitOnly");
+        let gpu: crate::GpuUuid = "GPU-0a".parse().unwrap();
+        let draining = Reason::CardDraining { gpu: gpu.clone(), shares: 1 };
+        assert_eq!(draining.code(), Reason::CARD_DRAINING);
+        assert_eq!(Reason::CardDrained { gpu }.code(), Reason::CARD_DRAINED);
     }
 }

@@ -97,6 +97,7 @@ impl Node {
             name: name.into(),
             why: "the test says so".into(),
             text: text.into(),
+            drain: mpshare_api::DrainWish::default(),
         };
         write_document(&self.root.config(), &chosen).unwrap();
     }

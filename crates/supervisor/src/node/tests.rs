@@ -104,6 +104,7 @@ fn the_cards_of_a_driver_that_has_begun_to_hang_are_reported_absent() {
         name: "mps-1x".to_owned(),
         why: "a test".to_owned(),
         text: "version: v1\n".to_owned(),
+        drain: mpshare_api::DrainWish::default(),
     };
     write_document(&root.config(), &chosen).unwrap();
     let (events, _received) = mpsc::channel();
