@@ -12,8 +12,8 @@
 
 use std::time::{Duration, Instant};
 
-use mpshare_api::status::DaemonStatus;
 use mpshare_api::GpuStatus;
+use mpshare_api::status::DaemonStatus;
 use mpshare_mps::ProcessId;
 
 /// From here on a silent daemon counts as broken. Overload passes within seconds, and each look

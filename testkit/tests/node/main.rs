@@ -6,6 +6,7 @@ mod attack;
 mod chaos;
 mod cleanup;
 mod containment;
+mod drain;
 mod drivers;
 mod ending;
 mod farewell;
