@@ -20,16 +20,18 @@ const CONNECT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ClusterOptions {
     /// A kubeconfig file, instead of those that `KUBECONFIG` lists or `~/.kube/config`
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// The context to use of it, instead of the current one
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME")]
     pub(crate) context: Option<String>,
 }
 
 /// Where to ask.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
+    /// A client that passes on what says "try again later", instead of doing so silently.
+    pub(crate) hasty: Client,
     server: String,
 }
 
@@ -90,8 +92,8 @@ pub(crate) enum ClusterError {
     Unauthorized(String),
     /// Not allowed.
     #[error(
-        "not allowed to {verb} {what}: {message}; hint: a ClusterRole with `get` and `list` on \
-         `nodes` and `pods` is all that is needed; see `kubectl auth can-i {verb} {what}`"
+        "not allowed to {verb} {what}: {message}; hint: {}; see `kubectl auth can-i {verb} {what}`",
+        right(verb, what)
     )]
     Forbidden {
         /// `get` or `list`.
@@ -127,8 +129,10 @@ impl ClusterOptions {
         config.read_timeout = Some(PATIENCE);
         config.write_timeout = Some(PATIENCE);
         let server = config.cluster_url.to_string();
-        let client = Client::try_from(config).map_err(ClusterError::Client)?;
-        Ok(Cluster { client, server })
+        let mut hasty = config.clone();
+        hasty.default_retry = false;
+        let client = |config| Client::try_from(config).map_err(ClusterError::Client);
+        Ok(Cluster { client: client(config)?, hasty: client(hasty)?, server })
     }
 
     async fn of_kubeconfig(&self, file: Kubeconfig) -> Result<Config, ClusterError> {
@@ -190,6 +194,17 @@ impl Cluster {
             }
             source => ClusterError::Refused { verb, what, source },
         }
+    }
+}
+
+/// Which right is missing.
+fn right(verb: &str, what: &str) -> String {
+    match verb {
+        "get" | "list" => {
+            "a ClusterRole with `get` and `list` on `nodes` and `pods` is all that is needed"
+                .to_owned()
+        }
+        _ => format!("a ClusterRole with `{verb}` on `{what}` is needed for it"),
     }
 }
 

@@ -8,7 +8,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use clap::{CommandFactory, ValueEnum};
+use clap::{Command, CommandFactory, ValueEnum};
 
 /// How kubectl names the programs that complete for a plugin.
 const PREFIX: &str = "kubectl_complete-";
@@ -45,14 +45,13 @@ pub(crate) fn is_asked_by_kubectl(program: &OsStr) -> bool {
     name.is_some_and(|name| name.starts_with(PREFIX))
 }
 
-/// The candidates for the last of these words, options or nodes.
-pub(crate) fn candidates<C: CommandFactory>(words: &[String], nodes: &[String]) -> String {
+/// The candidates for the last of these words: options of the command, or names.
+pub(crate) fn candidates(command: &Command, words: &[String], names: &[String]) -> String {
     let word = words.last().map_or("", String::as_str);
     let options: Vec<String> = if word.starts_with('-') {
-        let command = C::command();
         command.get_arguments().filter_map(|it| Some(format!("--{}", it.get_long()?))).collect()
     } else {
-        nodes.to_vec()
+        names.to_vec()
     };
     let mut text = String::new();
     for candidate in options.iter().filter(|candidate| candidate.starts_with(word)) {

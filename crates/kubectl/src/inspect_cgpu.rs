@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
+use clap::{CommandFactory as _, Parser, ValueEnum};
 use mpshare_api::names::MEMORY_RESOURCE;
 
 use crate::cluster::{Cluster, ClusterError, ClusterOptions};
@@ -161,7 +161,7 @@ fn complete(words: impl Iterator<Item = OsString>) -> ExitCode {
         let cluster = ClusterOptions::default().connect().await?;
         Ok(ask(&cluster, None).await?.nodes.into_iter().map(|node| node.name).collect::<Vec<_>>())
     });
-    let text = completion::candidates::<Args>(&words, &nodes.unwrap_or_default());
+    let text = completion::candidates(&Args::command(), &words, &nodes.unwrap_or_default());
     match io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,

@@ -32,6 +32,8 @@ pub(crate) struct Node {
 #[serde(default)]
 pub(crate) struct Metadata {
     pub(crate) name: String,
+    #[serde(rename = "resourceVersion")]
+    pub(crate) resource_version: String,
     pub(crate) annotations: Option<BTreeMap<String, String>>,
 }
 
@@ -76,6 +78,25 @@ fn asks_for_memory(pod: &Pod) -> bool {
     pod.demand().wishes().iter().any(|wish| wish.resource.as_str() == MEMORY_RESOURCE)
 }
 
+/// A pod, and what kinds of objects it belongs to.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "Value")]
+pub(crate) struct OwnedPod {
+    pub(crate) pod: Pod,
+    pub(crate) owners: Vec<String>,
+}
+
+impl TryFrom<Value> for OwnedPod {
+    type Error = serde_json::Error;
+
+    fn try_from(value: Value) -> Result<Self, Self::Error> {
+        let owners = value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+        let kind = |owner: &Value| Some(owner.get("kind")?.as_str()?.to_owned());
+        let owners = owners.into_iter().flatten().filter_map(kind).collect();
+        Ok(Self { pod: serde_json::from_value(value)?, owners })
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(bound = "T: DeserializeOwned")]
 struct List<T> {
@@ -112,6 +133,13 @@ pub(crate) async fn pods(client: &Client, node: Option<&str>) -> Result<Vec<Pod>
     let fields = format!("{place},status.phase!=Succeeded,status.phase!=Failed");
     let url = ApiPod::url_path(&(), None);
     list(client, &url, ListParams::default().fields(&fields), asks_for_memory).await
+}
+
+/// The pods of a node that haven't ended.
+pub(crate) async fn pods_on(client: &Client, node: &str) -> Result<Vec<OwnedPod>, kube::Error> {
+    let fields = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
+    let url = ApiPod::url_path(&(), None);
+    list(client, &url, ListParams::default().fields(&fields), |_: &OwnedPod| true).await
 }
 
 async fn list<T: DeserializeOwned>(

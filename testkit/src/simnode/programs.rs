@@ -8,8 +8,13 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// Programs of the product.
-const PRODUCT: [&str; 4] =
-    ["mpshare", "mpshare-scheduler-extender", "mpshare-webhook", "kubectl-inspect-cgpu"];
+const PRODUCT: [&str; 5] = [
+    "mpshare",
+    "mpshare-scheduler-extender",
+    "mpshare-webhook",
+    "kubectl-inspect-cgpu",
+    "kubectl-mpshare",
+];
 
 /// Programs of the simulated driver, under the names of the real ones.
 const TOOLS: [&str; 4] =
