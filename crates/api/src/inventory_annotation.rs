@@ -193,9 +193,10 @@ impl NodeGpu {
     }
 
     /// The card as admission knows it: with all the units that it is cut into, of which fewer may be
-    /// offered while older shares live. One that has none isn't shared.
+    /// offered while older shares live. One that has none isn't shared, nor is a whole one.
     fn fleet_card(&self) -> Option<FleetCard> {
-        let card = self.card().filter(|card| card.units > 0)?;
+        let is_part = self.unit_mib < self.memory_mib;
+        let card = self.card().filter(|card| card.units > 0 && is_part)?;
         let units = card.units.max(Memory::from_mib(self.memory_mib).pieces_of(card.unit));
         let parts = u32::try_from(units).unwrap_or(u32::MAX);
         let is_memory = card.resource.domain() != "nvidia.com";
@@ -313,6 +314,21 @@ mod tests {
         assert_eq!(gpus.to_annotation().parse::<NodeGpus>().unwrap(), gpus);
         let more = ONE.replace("\"index\"", "\"colour\":{},\"index\"");
         assert_eq!(more.parse::<NodeGpus>().unwrap(), gpus);
+    }
+
+    #[test]
+    fn a_whole_card_is_no_share_to_admission_and_a_drained_one_is_out_of_reach_to_schedulers() {
+        let nodes = |text: &str| {
+            let annotations = BTreeMap::from([(NODE_GPUS.to_owned(), text.to_owned())]);
+            fleet_node(&annotations, &BTreeMap::new()).cards.len()
+        };
+        let whole = ONE.replace(":1024,", ":16384,").replace(":15,", ":1,");
+        assert_eq!((nodes(ONE), nodes(&whole)), (1, 0));
+        let drained = ONE.replace("\"Ready\"", "\"Draining\",\"reasonCode\":\"CardDrained\"");
+        let gpus: NodeGpus = drained.parse().unwrap();
+        assert_eq!(gpus.cards()[0].not_ready.as_deref(), Some("Draining"));
+        assert_eq!(gpus.0[0].reason_code.as_deref(), Some("CardDrained"));
+        assert_eq!(gpus.to_annotation().parse::<NodeGpus>().unwrap(), gpus);
     }
 
     #[test]

@@ -233,7 +233,12 @@ fn claim(truth: &Allocation, pod: &PodFacts, cards: &[Card]) -> BTreeMap<&'stati
 
 /// Whether a container asks for units of shared cards of the node.
 fn is_shared(wish: &Wish, cards: &[Card]) -> bool {
-    let mut offered = cards.iter().filter(|card| card.resource == wish.resource).peekable();
+    // A whole card is told of only when it is drained, beside shared ones too.
+    let is_drained_whole = |card: &&Card| card.is_whole() && card.not_ready.is_some();
+    let mut offered = cards
+        .iter()
+        .filter(|card| card.resource == wish.resource && !is_drained_whole(card))
+        .peekable();
     offered.peek().is_some() && offered.all(|card| !card.is_whole())
 }
 

@@ -65,7 +65,8 @@ pub(crate) fn annotations(
     };
     let status = status?;
     let node = plan(&config.accepted.node, &status.inventory()?, live);
-    if !node.gpus.iter().any(GpuPlan::is_shared) {
+    let is_shared = node.gpus.iter().any(GpuPlan::is_shared);
+    if !is_shared && !node.gpus.iter().any(|plan| plan.is_drained) {
         return Some(Annotations::default());
     }
     let unit = node.gpus.iter().filter(|plan| plan.is_shared()).find_map(unit_mib);
@@ -80,10 +81,13 @@ pub(crate) fn annotations(
         unit_mib: unit.unwrap_or(USUAL_UNIT_MIB),
     };
     let cards = status.gpus.iter().zip(&node.gpus);
-    let shared = cards.filter(|(_, plan)| plan.is_shared() || plan.kind.is_none());
-    let gpus: Vec<NodeGpu> = shared.map(|(gpu, plan)| node_gpu(gpu, plan, &usual)).collect();
+    let is_counted = |plan: &GpuPlan| is_shared && (plan.is_shared() || plan.kind.is_none());
+    let count = node.gpus.iter().filter(|plan| is_counted(plan)).count();
+    // Of a whole card there is nothing to tell but that it is out of service.
+    let told = cards.filter(|(_, plan)| is_counted(plan) || plan.is_drained);
+    let gpus: Vec<NodeGpu> = told.map(|(gpu, plan)| node_gpu(gpu, plan, &usual)).collect();
     Some(Annotations {
-        count: Some(gpus.len().to_string()),
+        count: is_shared.then(|| count.to_string()),
         gpus: Some(NodeGpus(gpus).to_annotation()),
     })
 }

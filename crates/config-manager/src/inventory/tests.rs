@@ -48,6 +48,28 @@ fn two_cards() -> NodeStatus {
     ])
 }
 
+#[test]
+fn a_card_that_is_drained_keeps_its_units_and_whole_ones_are_told_of_only_then() {
+    let mut all = two_cards();
+    let reason = mpshare_core::Reason::CardDrained { gpu: UUIDS[0].parse().unwrap() };
+    for gpu in &mut all.gpus {
+        gpu.state = GpuState::Draining;
+        gpu.reason = Some((&reason).into());
+    }
+    let told = |text: &str| {
+        let mut config = config(text);
+        config.accepted.node.drain = mpshare_core::Drain::All;
+        annotations(Some(&config), Some(&all), &[], unused()).unwrap()
+    };
+    let gpus = told(GIB).gpus().unwrap().0;
+    let said = |gpu: &NodeGpu| (gpu.units, gpu.state.clone(), gpu.reason_code.clone().unwrap());
+    let drained = |units| (units, "Draining".to_owned(), "CardDrained".to_owned());
+    assert_eq!(gpus.iter().map(said).collect::<Vec<_>>(), [drained(15), drained(22), drained(1)]);
+    assert_eq!(gpus[2].resource(), "nvidia.com/gpu");
+    assert_eq!(told(GIB).count.as_deref(), Some("2"), "those that are shared");
+    assert_eq!((told("").gpus().unwrap().0.len(), told("").count), (3, None));
+}
+
 /// Units and state of each card.
 fn said(text: &str, status: &NodeStatus, live: &[LiveShare]) -> Vec<(u64, String)> {
     let annotations = annotations(Some(&config(text)), Some(status), live, unused()).unwrap();

@@ -6,6 +6,7 @@
 )]
 
 mod cards;
+mod drain;
 mod harness;
 mod others;
 mod pods;
