@@ -166,9 +166,11 @@ fn gpu_plan(gpu: &Gpu, target: &Target, held: &[&LiveShare]) -> GpuPlan {
         Target::Refused(reason) => Some(reason.clone()),
         Target::Exclusive { .. } | Target::Shared(_) => None,
     };
+    let generation = Generation::of(target);
+    let former = held.first().filter(|_| conflict.is_some());
     GpuPlan {
         gpu: gpu.uuid.clone(),
-        generation: Generation::of(target),
+        generation: former.map_or(generation.clone(), |live| generation.after(&live.resource)),
         hosting: hosting(target, held),
         units: units(gpu, target, held, free),
         replicas: target.replicas(),

@@ -1,6 +1,6 @@
 //! The end of a round: everything that was broken is mended, and the node has to come to rest.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use mpshare_api::GpuState;
@@ -14,9 +14,6 @@ use crate::simnode::Role;
 
 /// How long it may take until everything is as it should be.
 const PATIENCE: Duration = Duration::from_secs(90);
-
-/// For so long nothing may change then.
-const STABLE: Duration = Duration::from_secs(1);
 
 /// The config in which the node rests.
 const AT_REST: Cut = Cut::Replicas(2);
@@ -50,13 +47,7 @@ impl Campaign {
             });
             ready && self.node.kubelet().allocatable(GPU) == 2 * cards
         };
-        // Units of a card whose daemon is going to be exchanged may be offered for a moment before.
-        let mut since = None;
-        let stays_whole = || {
-            since = if is_whole() { since.or_else(|| Some(Instant::now())) } else { None };
-            Ok(since.is_some_and(|since| since.elapsed() > STABLE))
-        };
-        wait("all cards offer all units", PATIENCE, stays_whole).await
+        wait("all cards offer all units", PATIENCE, || Ok(is_whole())).await
     }
 
     /// One on each unit.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::target::{SharedTarget, Target};
+use crate::ResourceName;
 
 /// Two processes agree on a card's plan exactly when they agree on this text.
 ///
@@ -25,6 +26,13 @@ impl Generation {
     /// The name of the same wish for a card that is to be emptied.
     pub(super) fn drained(&self) -> Self {
         Self(format!("drained/{self}"))
+    }
+
+    /// The name of the same wish while the card is still hosted for shares of another resource, or of
+    /// another way of sharing. Who has heard already that the last of these has ended mustn't take a
+    /// report that was made before for one on the daemon that takes its place.
+    pub(super) fn after(&self, resource: &ResourceName) -> Self {
+        Self(format!("{self} after {resource}"))
     }
 
     /// The text.

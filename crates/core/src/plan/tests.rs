@@ -80,6 +80,17 @@ fn limits_follow_a_request_of_several_units() {
 }
 
 #[test]
+fn a_card_that_is_hosted_for_shares_of_another_kind_has_another_generation() {
+    let generation = |replicas, live: &[LiveShare]| {
+        plan(&config(replicas), &inventory(), live).gpus[0].generation.to_string()
+    };
+    let live = [held(&[replica(0, 0)], 7680, 500)];
+    assert_eq!(generation(1, &live), "exclusive/nvidia.com/gpu after nvidia.com/gpu");
+    assert_eq!(generation(1, &[]), "exclusive/nvidia.com/gpu");
+    assert_eq!(generation(4, &live), generation(4, &[]), "it is one daemon");
+}
+
+#[test]
 fn going_exclusive_waits_for_live_shares_and_keeps_their_daemon() {
     let live = [held(&[replica(0, 0)], 7680, 500)];
     let node = plan(&config(1), &inventory(), &live);
