@@ -54,6 +54,7 @@ pub const ALL: &[Scenario] = &[
     Scenario { name: "shares-as-sums", run: containment::shares_as_sums },
     Scenario { name: "fault-of-one-card", run: containment::fault_of_one_card },
     Scenario { name: "wedged-server", run: containment::wedged_server },
+    Scenario { name: "drain", run: containment::drain },
     Scenario { name: "root-tenant", run: containment::root_tenant },
     Scenario { name: "refused-cards", run: refusals::cards },
     Scenario { name: "own-node-only", run: refusals::own_node_only },

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use mpshare_sim_state::ProcessKind;
+use mpshare_sim_state::{ComputeMode, ProcessKind};
 
 use super::{ONE_CARD, RELEASE, TWO_CARDS, await_units, rolled_out};
 use crate::clients::{clients, ensure_same};
@@ -139,6 +139,34 @@ pub(super) fn root_tenant(cluster: &mut Cluster) -> Result<()> {
     await_units(cluster, ONE_CARD, 2)?;
     Pod::new("later", ONE_CARD, &["--alloc", "1Gi", "--hold", "forever"]).start(cluster)?;
     lenient(cluster)
+}
+
+/// A node is emptied for its driver's upgrade, pods and all, and comes back.
+pub(super) fn drain(cluster: &mut Cluster) -> Result<()> {
+    for name in ["one", "two", "three"] {
+        Pod::new(name, TWO_CARDS, &["--alloc", "1Gi", "--hold", "forever"]).start(cluster)?;
+    }
+    let before = clients(cluster)?;
+    let first = before.keys().next().context("no client")?.gpu.clone();
+    let spared = before.iter().filter(|(client, _)| client.gpu != first);
+    let spared = spared.map(|(client, held)| (client.clone(), *held)).collect();
+    let said = cluster
+        .shell(&format!("kubectl mpshare drain {TWO_CARDS}/{first} --evict --timeout 2m 2>&1"))?;
+    println!("{}", said.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n"));
+    ensure_same(cluster, &spared, "a drain of the other card")?;
+    await_units(cluster, TWO_CARDS, 2)?;
+    let mode = |cluster: &mut Cluster| {
+        let state = cluster.node(TWO_CARDS)?.driver_state()?;
+        let gpu = state.gpus.iter().find(|gpu| gpu.uuid == first).context("no such card")?;
+        anyhow::Ok((gpu.compute_mode, state.processes.iter().filter(|it| it.gpu == first).count()))
+    };
+    ensure!(mode(cluster)? == (ComputeMode::Default, 0), "it isn't empty: {:?}", mode(cluster)?);
+    cluster.shell(&format!("kubectl mpshare drain {TWO_CARDS} --evict --timeout 2m 2>&1"))?;
+    ensure!(clients(cluster)?.is_empty(), "clients are left: {:?}", clients(cluster)?);
+    await_units(cluster, TWO_CARDS, 0)?;
+    cluster.shell(&format!("kubectl mpshare undrain {TWO_CARDS}"))?;
+    await_units(cluster, TWO_CARDS, 4)?;
+    pods::delete_all(cluster)
 }
 
 fn strict(cluster: &Cluster) -> Result<()> {
