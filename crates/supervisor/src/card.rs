@@ -1,9 +1,6 @@
 //! One card: looking at it, and doing one step.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,8 +21,12 @@ use crate::servers::{Load, ServerView};
 use crate::start_limits::StartLimits;
 use crate::steps::{Holder, Outdated, Seen, ServerSeen, Step, Stray};
 
+mod directories;
 mod error;
 
+use directories::make_directories;
+
+pub(crate) use directories::subdirectories;
 pub(crate) use error::{CardError, chain};
 
 /// For how long `quit` may wait for clients that came in since they were counted.
@@ -186,9 +187,13 @@ impl Card {
     /// user's, and one of another user would have it leave after its last client (facts/mps.md 3).
     pub(crate) fn takes_our_user(&self, server: Pid) -> bool {
         let us = rustix::process::geteuid().as_raw();
-        self.servers.is_serving()
-            && (self.profile.has_multiuser_server() && us == 0
-                || self.ports.host_proc.uid(server).is_ok_and(|uid| uid == Some(us)))
+        let is_ours = || self.ports.host_proc.uid(server).is_ok_and(|uid| uid == Some(us));
+        self.servers.is_serving() && (self.serves_all_users() || is_ours())
+    }
+
+    /// Whether daemons are started so that one server takes the clients of all users.
+    pub(crate) fn serves_all_users(&self) -> bool {
+        self.profile.has_multiuser_server() && rustix::process::geteuid().is_root()
     }
 
     /// Ends a server that doesn't come to itself; by its process where the daemon can't.
@@ -462,36 +467,4 @@ fn count_clients(daemon: &dyn ControlDaemon) -> Result<usize, CardError> {
         clients += daemon.clients(server.pid)?.len();
     }
     Ok(clients)
-}
-
-fn make_directories(root: &MpsRoot, paths: &GpuPaths, shm: &Path) -> Result<(), CardError> {
-    let make = |path: &Path, mode: u32| {
-        let made = fs::create_dir_all(path)
-            .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)));
-        made.map_err(|source| CardError::Directory { path: path.to_owned(), source })
-    };
-    // Clients of any uid must get through, whatever the umask (bottlerocket-kernel-kit#415).
-    for dir in paths.dir().ancestors().take_while(|dir| dir.starts_with(root.path())) {
-        make(dir, 0o755)?;
-    }
-    // A daemon that shares the host's own /dev/shm has no directory of its own for it.
-    if shm.starts_with(root.path()) { make(shm, 0o1777) } else { Ok(()) }
-}
-
-pub(crate) fn subdirectories(path: &Path) -> Result<Vec<PathBuf>, CardError> {
-    let io = |source| CardError::Directory { path: path.to_owned(), source };
-    let entries = match fs::read_dir(path) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(io(source)),
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(io)?.path();
-        if path.is_dir() {
-            found.push(path);
-        }
-    }
-    found.sort();
-    Ok(found)
 }

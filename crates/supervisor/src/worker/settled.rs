@@ -43,7 +43,10 @@ impl Worker {
             self.watch_death(server.get());
             let proc = &self.card.ports.host_proc;
             let waits = || waiting::reason(&self.card.gpu.uuid, &*daemon, proc, (server, &clients));
-            status.reason = status.reason.take().or_else(|| waits().as_ref().map(ReasonText::from));
+            // Where one server takes all users nobody waits for another's, and the log needn't be read.
+            if status.reason.is_none() && !self.card.serves_all_users() {
+                status.reason = waits().as_ref().map(ReasonText::from);
+            }
         }
         let server = self.card.servers.pid();
         let bypassing = &mut self.state.bypassing;
