@@ -44,6 +44,9 @@ const MOST_FINDINGS: usize = 32;
 /// be on its way.
 const NAMED_AFTER: Duration = Duration::from_secs(2);
 
+/// How often it is looked whether processes that are being ended have.
+const ENDING_EVERY: Duration = Duration::from_millis(100);
+
 /// What a look is about.
 pub(crate) struct Scene<'a> {
     pub gpu: &'a GpuUuid,
@@ -138,9 +141,14 @@ impl Containment {
         !self.over.is_empty() || !self.outsiders.is_empty() || self.ending.is_some()
     }
 
-    /// When to look again, not later than in `wait`.
-    pub(crate) fn next_within(&self, wait: Duration) -> Duration {
-        self.leaving.next(Instant::now()).map_or(wait, |next| next.min(wait))
+    /// When to look again, not later than in `wait`: when somebody is to leave, a grace period is
+    /// over, or it is to be seen who has ended.
+    pub(crate) fn next_within(&self, wait: Duration, rules: &ContainmentRules) -> Duration {
+        let now = Instant::now();
+        let ends = self.over.values().map(|overrun| overrun.since + rules.grace);
+        let ends = ends.filter(|end| *end > now).map(|end| end - now);
+        let ended = self.ending.as_ref().map(|_| ENDING_EVERY);
+        self.leaving.next(now).into_iter().chain(ends).chain(ended).fold(wait, Duration::min)
     }
 
     fn look_at_sums(

@@ -68,7 +68,7 @@ impl Worker {
             clients,
         });
         let wait = if is_busy { self.options.busy_interval } else { self.options.idle_interval };
-        self.state.containment.next_within(wait)
+        self.state.containment.next_within(wait, &self.options.containment)
     }
 
     /// What is wrong with the server, and whether it has to be replaced.
