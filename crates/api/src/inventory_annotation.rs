@@ -70,6 +70,9 @@ pub struct NodeGpu {
     /// The memory that processes use, in MiB.
     #[serde(default, rename = "usedMiB", skip_serializing_if = "Option::is_none")]
     pub used_mib: Option<u64>,
+    /// What of that is used by processes that have no share of the card, in MiB; absent for nothing.
+    #[serde(default, rename = "outsideMiB", skip_serializing_if = "Option::is_none")]
+    pub outside_mib: Option<u64>,
     /// CUDA compute capability, such as `7.0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_capability: Option<String>,
@@ -222,6 +225,8 @@ impl NodeGpu {
             not_ready: (!self.is_ready()).then(|| self.state.clone()),
             client_cap: self.client_cap(),
             held: self.held_units,
+            outside: Memory::from_mib(self.outside_mib.unwrap_or(0)),
+            withheld: Memory::ZERO,
         })
     }
 }
@@ -257,6 +262,7 @@ impl Keys<'_> {
             reason: self.optional("reason")?,
             held_units: self.optional_number("heldUnits")?,
             used_mib: self.optional_number("usedMiB")?,
+            outside_mib: self.optional_number("outsideMiB")?,
             compute_capability: self.optional("computeCapability")?,
             driver: self.optional("driver")?,
         };

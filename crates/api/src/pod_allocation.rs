@@ -99,6 +99,8 @@ mod tests {
             not_ready: None,
             client_cap: 48,
             held: None,
+            outside: Memory::ZERO,
+            withheld: Memory::ZERO,
         }
     }
 

@@ -120,6 +120,9 @@ pub struct GpuStatus {
     /// The processes on a card that is handed out whole.
     #[serde(default)]
     pub processes: Vec<ClientStatus>,
+    /// What processes use that have no share of the card, as far as they are told of.
+    #[serde(default)]
+    pub outside_mib: u64,
     /// What processes on the card do that they shouldn't, and what was done about it. The card is
     /// in service all the same.
     #[serde(default)]
@@ -284,6 +287,7 @@ impl GpuStatus {
             generation: String::new(),
             daemon: None,
             processes: Vec::new(),
+            outside_mib: 0,
             findings: Vec::new(),
         }
     }

@@ -116,6 +116,7 @@ fn node_gpu(gpu: &GpuStatus, plan: &GpuPlan, usual: &Usual<'_>) -> NodeGpu {
         reason: gpu.reason.as_ref().or(gpu.findings.first()).map(|reason| reason.message.clone()),
         held_units: usual.use_of_cards.held(&gpu.uuid),
         used_mib: usual.use_of_cards.usage.of(&gpu.uuid),
+        outside_mib: usual.use_of_cards.usage.outside(&gpu.uuid),
         compute_capability: Some(format!("{major}.{minor}")),
         driver: Some(usual.driver.to_owned()),
     }

@@ -19,6 +19,7 @@ pub(crate) fn gpu(uuid: &str, index: u32) -> GpuStatus {
         generation: "mps/nvidia.com/gpu/2x7680M@50.0".to_owned(),
         daemon: None,
         processes: Vec::new(),
+        outside_mib: 0,
         findings: Vec::new(),
     }
 }

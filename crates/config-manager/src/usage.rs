@@ -17,6 +17,8 @@ const PART: u64 = 100;
 pub(crate) struct Usage {
     /// MiB by card; a card of which no process tells is missing.
     told: BTreeMap<String, u64>,
+    /// What of that is outside of shares; a card without such is missing.
+    outside: BTreeMap<String, u64>,
     since: Option<Instant>,
 }
 
@@ -24,6 +26,11 @@ impl Usage {
     /// What a card is said to use.
     pub(crate) fn of(&self, uuid: &str) -> Option<u64> {
         self.told.get(uuid).copied()
+    }
+
+    /// What of it is said to be outside of shares.
+    pub(crate) fn outside(&self, uuid: &str) -> Option<u64> {
+        self.outside.get(uuid).copied()
     }
 
     /// Takes a report in, if it is time and it makes a difference.
@@ -36,10 +43,18 @@ impl Usage {
         }
         let used = |gpu: &GpuStatus| Some((gpu.uuid.clone(), used(gpu)?));
         self.told = status.gpus.iter().filter_map(used).collect();
+        let outside = status.gpus.iter().filter(|gpu| gpu.outside_mib > 0);
+        self.outside = outside.map(|gpu| (gpu.uuid.clone(), gpu.outside_mib)).collect();
         self.since = Some(now);
     }
 
     fn differs(&self, gpu: &GpuStatus) -> bool {
+        let told = self.outside(&gpu.uuid).unwrap_or(0);
+        if (told == 0) != (gpu.outside_mib == 0)
+            || told.abs_diff(gpu.outside_mib) > gpu.memory_mib / PART
+        {
+            return true;
+        }
         match (self.of(&gpu.uuid), used(gpu)) {
             (Some(told), Some(used)) => told.abs_diff(used) > gpu.memory_mib / PART,
             (told, used) => told != used,
@@ -68,6 +83,22 @@ mod tests {
     fn processes_add_up_and_one_that_is_not_told_leaves_the_sum_open() {
         assert_eq!(used(&status(Some(100)).gpus[0]), Some(200));
         assert_eq!(used(&status(None).gpus[0]), None);
+    }
+
+    #[test]
+    fn what_is_outside_of_shares_is_told_when_it_comes_and_when_it_goes() {
+        let mut usage = Usage::default();
+        let start = Instant::now();
+        let mut told = |outside_mib, seconds| {
+            let gpu = GpuStatus { outside_mib, ..testing::gpu("GPU-ab", 0) };
+            let status = testing::status("", vec![gpu]);
+            usage.update(Some(&status), start + Duration::from_secs(seconds));
+            usage.outside("GPU-ab")
+        };
+        assert_eq!(told(0, 0), None);
+        assert_eq!(told(5, 30), Some(5));
+        assert_eq!(told(6, 60), Some(5), "too little");
+        assert_eq!(told(0, 90), None);
     }
 
     #[test]

@@ -74,6 +74,20 @@ pub struct Card {
     pub client_cap: u32,
     /// How many units pods have by what their node says; to compare with, it counts for nothing.
     pub held: Option<u64>,
+    /// What processes use that have no share of it.
+    pub outside: Memory,
+    /// What is taken off its capacity for that, in whole units: see [`Outside`].
+    pub withheld: Memory,
+}
+
+/// What memory that processes without a share use means for those that are to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Outside {
+    /// Nothing: whoever has a share comes first, and the others will meet the end of the memory.
+    #[default]
+    Ignored,
+    /// It is taken off what a card has.
+    Subtracted,
 }
 
 impl Card {

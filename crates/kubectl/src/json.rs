@@ -46,6 +46,8 @@ struct Gpu<'a> {
     total: u64,
     #[serde(rename = "usedMiB")]
     used_mib: Option<u64>,
+    #[serde(rename = "outsideMiB")]
+    outside_mib: u64,
     state: Option<&'a str>,
     reason: Option<&'a str>,
 }
@@ -103,6 +105,7 @@ fn gpu<'a>(node: &NodeReport, card: &'a Card) -> Gpu<'a> {
         allocated: node.allocated_on(card.index),
         total: card.total,
         used_mib: card.used.map(mpshare_core::Memory::mib),
+        outside_mib: card.outside.mib(),
         state: card.state.as_deref(),
         reason: card.reason.as_deref(),
     }

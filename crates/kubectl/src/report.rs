@@ -47,6 +47,8 @@ pub(crate) struct Card {
     pub(crate) model: Option<String>,
     pub(crate) memory: Option<Memory>,
     pub(crate) used: Option<Memory>,
+    /// What of it processes without a share use.
+    pub(crate) outside: Memory,
     pub(crate) state: Option<String>,
     pub(crate) reason: Option<String>,
 }
@@ -243,6 +245,7 @@ fn card(gpu: &NodeGpu) -> Card {
         model: Some(gpu.model.clone()).filter(|model| !model.is_empty()),
         memory: Some(Memory::from_mib(gpu.memory_mib)),
         used: gpu.used_mib.map(Memory::from_mib),
+        outside: Memory::from_mib(gpu.outside_mib.unwrap_or(0)),
         state: Some(gpu.state.clone()).filter(|state| !state.is_empty()),
         reason: gpu.reason.clone(),
     }

@@ -157,13 +157,17 @@ fn card_row(report: &Report, node: &NodeReport, card: &Card) -> String {
     let share = format!("{allocated}/{}", report.amount(node, card.total));
     let mib =
         |memory: Option<Memory>| memory.map_or("-".to_owned(), |memory| memory.mib().to_string());
+    let used = match card.outside {
+        Memory::ZERO => mib(card.used),
+        outside => format!("{} ({} outside shares)", mib(card.used), outside.mib()),
+    };
     let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     let cells = [
         &card.index.to_string(),
         &text(&card.model),
         &mib(card.memory),
         &share,
-        &mib(card.used),
+        &used,
         &text(&card.state),
         &text(&card.reason),
     ];

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kube::Client;
-use mpshare_core::ledger::Ledger;
+use mpshare_core::ledger::{Ledger, Outside};
 
 use crate::asked::Asked;
 use crate::metrics::Metrics;
@@ -22,14 +22,14 @@ pub(crate) struct Extender {
 }
 
 impl Extender {
-    pub(crate) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client, outside: Outside) -> Self {
         Self {
             client,
             metrics: Metrics::default(),
             asked: Asked::default(),
             nodes_listed: AtomicBool::new(false),
             pods_listed: AtomicBool::new(false),
-            ledger: Mutex::default(),
+            ledger: Mutex::new(Ledger::new(outside)),
             started: Instant::now(),
         }
     }

@@ -25,6 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 use extender::Extender;
 
+pub use mpshare_core::ledger::Outside;
+
 /// Why the extender ended.
 #[derive(Debug, Error)]
 pub enum RunError {
@@ -52,10 +54,11 @@ impl From<TcpListener> for Listeners {
 pub async fn run(
     client: Client,
     listeners: impl Into<Listeners>,
+    outside: Outside,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
     let Listeners { calls, status } = listeners.into();
-    let extender = Arc::new(Extender::new(client));
+    let extender = Arc::new(Extender::new(client, outside));
     let watches = watch::run(&extender);
     let calls = serve(calls, http::router(Arc::clone(&extender)), &shutdown);
     let status = async {

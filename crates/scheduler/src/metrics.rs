@@ -120,6 +120,15 @@ fn cards(page: &mut Page, ledger: &Ledger) {
         page.line("mpshare_gpu_drift_mib", &labels, &drift.to_string());
     }
     page.kind(
+        "mpshare_gpu_outside_shares_mib",
+        "gauge",
+        "Memory of the card that processes use which have no share of it.",
+    );
+    for (node, card) in all() {
+        let labels = [("node", node.0.as_str()), ("gpu", card.card.uuid.as_str())];
+        page.line("mpshare_gpu_outside_shares_mib", &labels, &card.card.outside.mib().to_string());
+    }
+    page.kind(
         "mpshare_ledger_unplaced_pods",
         "gauge",
         "Bound pods of which no valid allocation says where they are (drift).",
@@ -160,7 +169,7 @@ mod tests {
 
     #[test]
     fn what_a_node_says_is_compared_with_the_ledger() {
-        let drift = |held: &str| {
+        let line = |name: &str, held: &str| {
             let gpus = format!(
                 r#"[{{"uuid":"GPU-0a","index":0,"model":"T4","memoryMiB":15360,"unitMiB":1024,"units":15,"state":"Ready"{held}}}]"#
             );
@@ -169,11 +178,15 @@ mod tests {
             let node = NodeName("n".to_owned());
             ledger.set_node(&node, node_facts(&annotations, &BTreeMap::new()));
             let text = Metrics::default().text(&ledger);
-            let line = "mpshare_gpu_drift_mib{node=\"n\",gpu=\"GPU-0a\"} ";
-            text.lines().find_map(|it| it.strip_prefix(line)).map(str::to_owned)
+            let line = format!("{name}{{node=\"n\",gpu=\"GPU-0a\"}} ");
+            text.lines().find_map(|it| it.strip_prefix(&line)).map(str::to_owned)
         };
+        let drift = |held: &str| line("mpshare_gpu_drift_mib", held);
         assert_eq!(drift(r#","heldUnits":7"#).as_deref(), Some("-7168"));
         assert_eq!(drift(r#","heldUnits":0"#).as_deref(), Some("0"));
         assert_eq!(drift(""), None, "a node that doesn't say");
+        let outside = |held: &str| line("mpshare_gpu_outside_shares_mib", held);
+        assert_eq!(outside(r#","outsideMiB":1336"#).as_deref(), Some("1336"));
+        assert_eq!(outside("").as_deref(), Some("0"));
     }
 }

@@ -92,6 +92,8 @@ struct Overrun {
 struct Suspect {
     since: Instant,
     outsider: Outsider,
+    /// What it uses now.
+    memory: Option<Memory>,
     is_told: bool,
 }
 
@@ -139,6 +141,12 @@ impl Containment {
     /// Whether anything goes on that the next look has to follow.
     pub(crate) fn is_busy(&self) -> bool {
         !self.over.is_empty() || !self.outsiders.is_empty() || self.ending.is_some()
+    }
+
+    /// What those use that are told to have no share.
+    pub(crate) fn outside(&self) -> Memory {
+        let told = self.outsiders.values().filter(|suspect| suspect.is_told);
+        told.filter_map(|suspect| suspect.memory).sum()
     }
 
     /// When to look again, not later than in `wait`: when somebody is to leave, a grace period is
@@ -224,11 +232,14 @@ impl Containment {
             .collect();
         self.outsiders.retain(|id, _| found.contains_key(id));
         for (id, outsider) in found {
+            let memory = outsider.memory;
             let suspect = self.outsiders.entry(id).or_insert_with(|| Suspect {
                 since: now,
                 outsider,
+                memory,
                 is_told: false,
             });
+            suspect.memory = memory;
             if !suspect.is_told && now.duration_since(suspect.since) >= NAMED_AFTER {
                 suspect.is_told = true;
                 warn!(reason = %suspect.outsider.reason, "process without a share");

@@ -198,6 +198,7 @@ impl Worker {
             status.state = GpuState::Refused;
         }
         status.findings = self.findings();
+        status.outside_mib = self.state.containment.outside().mib();
         self.report(status);
         wait
     }
@@ -291,6 +292,7 @@ impl Worker {
         plan.generation.as_str().clone_into(&mut status.generation);
         drain::tell(plan, &mut status);
         status.findings = self.findings();
+        status.outside_mib = self.state.containment.outside().mib();
         self.report(status);
         self.state.withdrawal = Withdrawal::Announced;
         // Nobody listens any more only when the process is ending.

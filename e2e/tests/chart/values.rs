@@ -232,6 +232,16 @@ fn what_is_done_about_processes_past_their_share_reaches_the_supervisor() {
 }
 
 #[test]
+fn what_is_outside_of_shares_is_subtracted_where_that_is_wished() {
+    let Some(chart) = chart() else { return };
+    for mode in ["scheduler.mode=second", "scheduler.mode=extender"] {
+        let with = |wish| with(&chart, &[mode, wish]).unwrap().text.contains("--subtract-outside");
+        assert!(with("scheduler.subtractOutside=true"), "{mode}");
+        assert!(!with("scheduler.subtractOutside=false"), "{mode}");
+    }
+}
+
+#[test]
 fn how_servers_are_cared_for_reaches_the_supervisor() {
     let Some(chart) = chart() else { return };
     let values =

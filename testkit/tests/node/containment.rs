@@ -224,6 +224,9 @@ async fn a_program_of_the_node_among_mps_clients_is_named_too() {
     let program = HostProgram::spawn(&node, command, "/system.slice/docker-ab.scope");
     let told = finding(&node, "OutsideShares").await;
     assert!(told.contains("/system.slice/docker-ab.scope"), "{told}");
+    let is_summed = |gpu: &GpuStatus| gpu.outside_mib == 1024 + 312;
+    card(&node, 0, "told what is outside of shares", is_summed).await;
     drop(program);
+    card(&node, 0, "free of it", |gpu| gpu.outside_mib == 0).await;
     assert_eq!(processes_of(&node, &holder).len(), 1);
 }

@@ -44,6 +44,7 @@ fn report(generation: &str) -> NodeStatus {
             generation: generation.to_owned(),
             daemon: None,
             processes: Vec::new(),
+            outside_mib: 0,
             findings: Vec::new(),
         }],
         reasons: Vec::new(),

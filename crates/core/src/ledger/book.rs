@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::fit::{Plan, Unfit};
 use super::usage::{NodeUse, UNKNOWN, UNKNOWN_USE};
-use super::{Allocation, Claim, Demand, NodeFacts, NodeName, PodFacts, PodUid};
-use crate::{Reason, ResourceName};
+use super::{Allocation, Claim, Demand, NodeFacts, NodeName, Outside, PodFacts, PodUid};
+use crate::{Memory, Reason, ResourceName};
 
 /// How long a bind may still take effect of which nobody knows how it ended; the API server gives
 /// up on a request after a minute.
@@ -32,6 +32,7 @@ pub struct Ledger {
     /// [`NodeUse::opening`] of each node that has one. It says nothing that `usage` doesn't, in so little
     /// memory that the answers about thousands of nodes fit into a processor's cache.
     openings: HashMap<NodeName, (ResourceName, u64), BuildHasherDefault<DefaultHasher>>,
+    outside: Outside,
 }
 
 #[derive(Debug, Clone)]
@@ -64,10 +65,19 @@ pub enum Reserved {
 }
 
 impl Ledger {
+    /// An empty one.
+    pub fn new(outside: Outside) -> Self {
+        Self { outside, ..Self::default() }
+    }
+
     /// Takes in what a node says.
     pub fn set_node(&mut self, name: &NodeName, mut facts: NodeFacts) {
         for card in facts.cards.iter_mut().flatten() {
             self.share_name(&mut card.resource);
+            card.withheld = match self.outside {
+                Outside::Ignored => Memory::ZERO,
+                Outside::Subtracted => in_units(card.outside, card.unit),
+            };
         }
         if self.nodes.get(name) != Some(&facts) {
             self.nodes.insert(name.clone(), facts);
@@ -351,4 +361,10 @@ impl Ledger {
         }
         self.usage.insert(name.clone(), usage);
     }
+}
+
+/// The least whole number of units that has so much.
+fn in_units(memory: Memory, unit: Memory) -> Memory {
+    let whole = unit.times(memory.pieces_of(unit));
+    if whole < memory { whole.saturating_add(unit) } else { whole }
 }

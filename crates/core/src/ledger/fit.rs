@@ -207,7 +207,7 @@ impl NodeUse {
             resource: &card.resource,
             unit: card.unit,
             capacity: card.capacity(),
-            free: card.capacity().saturating_sub(held),
+            free: card.capacity().saturating_sub(card.withheld).saturating_sub(held),
             clients_left: u64::from(card.client_cap).saturating_sub(usage.clients),
             is_open: card.not_ready.is_none() && pods_left > 0,
         }
@@ -234,6 +234,9 @@ impl NodeUse {
         let mut text = format!("{} allocated on {name}", of(held, card.capacity()));
         if usage.unplaced > Memory::ZERO {
             text.extend([" (", &usage.unplaced.to_string(), " of it by pods without a place)"]);
+        }
+        if card.withheld > Memory::ZERO {
+            text.extend([", ", &card.withheld.to_string(), " used by processes without a share"]);
         }
         if self.max_pods.is_some_and(|most| usage.pod_count >= u64::from(most)) {
             text.extend([" to ", &usage.pod_count.to_string(), " pods, the node's most"]);

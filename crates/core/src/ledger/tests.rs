@@ -23,6 +23,8 @@ fn card(index: u32, units: u64) -> Card {
         not_ready: None,
         client_cap: 48,
         held: None,
+        outside: Memory::ZERO,
+        withheld: Memory::ZERO,
     }
 }
 
@@ -462,5 +464,21 @@ proptest! {
                 prop_assert!(gpus.sum::<u64>() <= card.units);
             }
         }
+    }
+}
+
+#[test]
+fn memory_outside_of_shares_is_taken_off_in_whole_units_where_that_is_wished() {
+    let mut used = card(0, 15);
+    used.outside = Memory::from_mib(1336);
+    for (outside, most) in [(Outside::Ignored, 15), (Outside::Subtracted, 13)] {
+        let mut ledger = Ledger::new(outside);
+        ledger.set_node(&name("n"), node(vec![used.clone()]));
+        let usage = ledger.node(&name("n")).unwrap();
+        assert!(usage.room_for(&demand(&[most])).is_ok(), "{outside:?}");
+        let more = demand(&[most + 1]);
+        let why = usage.room_for(&more).unwrap_err().reason().to_string();
+        let says_why = why.contains("2 GiB used by processes without a share");
+        assert_eq!(says_why, outside == Outside::Subtracted, "{why}");
     }
 }

@@ -54,7 +54,7 @@ impl CardUse {
 
     /// What is certainly left.
     pub fn free(&self) -> Memory {
-        self.card.capacity().saturating_sub(self.held())
+        self.card.capacity().saturating_sub(self.card.withheld).saturating_sub(self.held())
     }
 }
 

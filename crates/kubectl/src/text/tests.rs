@@ -135,6 +135,7 @@ fn the_wide_form_has_used_memory_health_and_reasons() {
         model: Some("Tesla T4".to_owned()),
         memory: Some(Memory::from_mib(15360)),
         used: Some(Memory::from_mib(6321)),
+        outside: Memory::from_mib(1336),
         state: Some("Fault".to_owned()),
         reason: Some("fell off\tthe\u{1b}[31m bus\n".to_owned()),
         ..n.cards[0].clone()

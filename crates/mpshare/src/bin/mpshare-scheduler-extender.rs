@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use mpshare_scheduler::Listeners;
+use mpshare_scheduler::{Listeners, Outside};
 
 #[path = "../cluster.rs"]
 mod cluster;
@@ -37,6 +37,10 @@ struct Args {
     /// be bound. `[::]` is every address, also on machines with IPv4 only.
     #[arg(long)]
     status_listen: Option<SocketAddr>,
+    /// Take the memory that processes without a share use (of `docker run`, of the node) off what
+    /// their card has.
+    #[arg(long)]
+    subtract_outside: bool,
 }
 
 /// Exit codes: 0 done, 1 failed, 2 wrong usage.
@@ -67,7 +71,8 @@ fn run(args: Args) -> Result<()> {
             Some(address) => Some(listen_on(address).await?),
             None => None,
         };
-        mpshare_scheduler::run(client, Listeners { calls, status }, shutdown)
+        let outside = if args.subtract_outside { Outside::Subtracted } else { Outside::Ignored };
+        mpshare_scheduler::run(client, Listeners { calls, status }, outside, shutdown)
             .await
             .context("the scheduler extender can't work")
     })

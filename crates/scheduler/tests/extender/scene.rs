@@ -81,7 +81,9 @@ impl Scene {
         let stop = CancellationToken::new();
         let (client, token) = (self.kube.client().unwrap(), stop.clone());
         let task = tokio::spawn(async move {
-            mpshare_scheduler::run(client, listener, token).await.unwrap();
+            mpshare_scheduler::run(client, listener, mpshare_scheduler::Outside::Ignored, token)
+                .await
+                .unwrap();
         });
         let mut config = Config::new(format!("http://{address}").parse().unwrap());
         config.default_retry = false;

@@ -26,7 +26,12 @@ async fn who_reaches_the_address_for_probes_can_ask_and_not_bind() {
     let (to_calls, to_status) = (calls.local_addr().unwrap(), status.local_addr().unwrap());
     let stop = CancellationToken::new();
     let listeners = Listeners { calls, status: Some(status) };
-    let run = mpshare_scheduler::run(kube.client().unwrap(), listeners, stop.clone());
+    let run = mpshare_scheduler::run(
+        kube.client().unwrap(),
+        listeners,
+        mpshare_scheduler::Outside::Ignored,
+        stop.clone(),
+    );
     let extender = tokio::spawn(run);
     for path in ["/healthz", "/version", "/metrics"] {
         assert_ne!(answer(to_status, "GET", path).await, "404", "{path}");

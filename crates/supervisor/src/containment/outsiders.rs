@@ -18,6 +18,8 @@ pub(crate) struct Outsider {
     /// UID of its pod, where it is in one.
     pub pod: Option<String>,
     pub reason: Reason,
+    /// What it uses, where the driver tells.
+    pub memory: Option<Memory>,
     ended: Reason,
 }
 
@@ -71,6 +73,7 @@ pub(crate) fn outsider(scene: &Scene<'_>, user: &ClientStatus) -> Option<Outside
     Some(Outsider {
         id,
         pod,
+        memory,
         reason: Reason::OutsideShares { gpu, pid, command, cgroup, memory },
         ended,
     })
