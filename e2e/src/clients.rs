@@ -32,8 +32,7 @@ pub fn clients(cluster: &Cluster) -> Result<Clients> {
     let mut all = Clients::new();
     for node in &cluster.nodes {
         let state = node.driver_state()?;
-        let of_ours = |p: &SimProcess| p.kind == ProcessKind::MpsServer || p.name == CANARY;
-        for process in state.processes.iter().filter(|process| !of_ours(process)) {
+        for process in state.processes.iter().filter(|process| is_client(process)) {
             let client = Client {
                 node: node.name().to_owned(),
                 pid: process.id.pid,
@@ -49,6 +48,25 @@ pub fn clients(cluster: &Cluster) -> Result<Clients> {
         }
     }
     Ok(all)
+}
+
+/// Whether a process is one of a user, with a context on a card.
+pub fn is_client(process: &SimProcess) -> bool {
+    process.kind != ProcessKind::MpsServer && process.name != CANARY
+}
+
+/// Fails when the limits of a card's clients add up to more than it has, or one has none.
+pub fn limits(cluster: &Cluster) -> Result<()> {
+    for node in &cluster.nodes {
+        let state = node.driver_state()?;
+        for gpu in &state.gpus {
+            let mut mine = state.processes.iter().filter(|it| it.gpu == gpu.uuid && is_client(it));
+            let sum = mine.try_fold(0, |sum: u64, it| sum.checked_add(it.limit_mib?));
+            let is_within = sum.is_some_and(|sum| sum <= gpu.total_mib);
+            ensure!(is_within, "limits of {sum:?} MiB on `{}` of {}", gpu.uuid, gpu.total_mib);
+        }
+    }
+    Ok(())
 }
 
 /// Fails unless each of `before` is still there and holds what it held.

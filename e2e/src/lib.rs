@@ -5,6 +5,7 @@
 //! is installed on each node's "host" as the driver is on a real one.
 
 pub mod bench;
+pub mod campaign;
 mod cgroups;
 pub mod chart;
 pub mod clients;

@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 use mpshare_e2e::cluster::{self, Cluster, Parts};
 use mpshare_e2e::image::catalogue;
 use mpshare_e2e::scenarios::{self, NEXT_IMAGE, Scenario};
-use mpshare_e2e::{bench, driver_root, image, machine};
+use mpshare_e2e::{bench, campaign, driver_root, image, machine};
 use mpshare_sim_runtime::Config;
 use mpshare_sim_state::Store;
 use signal_hook::consts::TERM_SIGNALS;
@@ -66,6 +66,12 @@ struct Run {
     /// Leave the cluster up after the last scenario, until Ctrl-C.
     #[arg(long)]
     keep: bool,
+    /// Run a campaign of so many minutes after the install, and no other scenario.
+    #[arg(long, conflicts_with = "filter", value_name = "MINUTES")]
+    campaign: Option<u64>,
+    /// The campaign's seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Run only scenarios whose name contains one of these, after the install that all need.
     filter: Vec<String>,
 }
@@ -169,12 +175,17 @@ impl Run {
             self.filter
         );
         let is_chosen = |scenario: &&Scenario| {
-            self.filter.is_empty() || scenario.name == scenarios::INSTALL || is_named(scenario)
+            self.filter.is_empty() && self.campaign.is_none()
+                || scenario.name == scenarios::INSTALL
+                || is_named(scenario)
         };
         let chosen: Vec<&Scenario> = scenarios::ALL.iter().filter(is_chosen).collect();
         let is_over = until_signal()?;
         let mut cluster = timed("start the cluster", || self.start())?;
-        let told = tell(&chosen, &mut cluster, &is_over);
+        let mut told = tell(&chosen, &mut cluster, &is_over);
+        if let (Some(minutes), Ok([])) = (self.campaign, told.as_deref()) {
+            told = self.campaign(&mut cluster, Duration::from_mins(minutes)).map(|()| Vec::new());
+        }
         if self.keep && !is_over() {
             println!("the cluster stays until Ctrl-C; `kubectl` for it:\n  {}", cluster.hint());
             while !is_over() {
@@ -189,6 +200,14 @@ impl Run {
         }
         println!("{} passed, {} failed", chosen.len() - failed.len(), failed.len());
         Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn campaign(&self, cluster: &mut Cluster, time: Duration) -> Result<()> {
+        let run = timed("campaign", || campaign::run(cluster, self.seed, time));
+        if run.is_err() {
+            cluster.collect("campaign")?;
+        }
+        run
     }
 
     fn start(&self) -> Result<Cluster> {

@@ -15,6 +15,9 @@ pub(crate) fn demo(args: &[String]) -> Result<ExitCode> {
 
 /// A campaign of faults.
 pub(crate) fn chaos(args: &[String]) -> Result<ExitCode> {
+    if args.iter().any(|arg| arg == "--cluster") {
+        return e2e::campaign(args);
+    }
     start(Profile::Dev, "chaos", args)
 }
 

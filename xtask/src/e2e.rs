@@ -10,6 +10,18 @@ use crate::build::{self, Profile, programs, root, target_dir};
 
 /// Runs the scenarios whose names contain one of the arguments; all without any.
 pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
+    start(args)
+}
+
+/// Runs a campaign on the real cluster: `--cluster [--seed N] [--minutes M]`.
+pub(crate) fn campaign(args: &[String]) -> Result<ExitCode> {
+    let after = |name: &str| args.iter().skip_while(|arg| *arg != name).nth(1).cloned();
+    let minutes = after("--minutes").unwrap_or_else(|| "30".to_owned());
+    let seed = after("--seed").unwrap_or_else(|| "1".to_owned());
+    start(&["--campaign".to_owned(), minutes, "--seed".to_owned(), seed])
+}
+
+fn start(args: &[String]) -> Result<ExitCode> {
     let built = programs(Profile::Dev)?;
     build::run(build::cargo().args(["build", "--package", "mpshare-e2e"]))?;
     let output = target_dir().join("e2e");

@@ -16,10 +16,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use mpshare_api::pod::Pod;
 use mpshare_api::pod_allocation;
 use mpshare_kubelet::pod_resources;
-use mpshare_sim_state::ProcessKind;
 use serde_json::{Value, json};
 
 use super::{EIGHT_CARDS, await_units_of_memory, end_sharing_by_memory, our_pod, share_by_memory};
+use crate::clients::is_client;
 use crate::cluster::Cluster;
 use crate::pods::{self, CUDA_IMAGE};
 use crate::wait::eventually;
@@ -146,7 +146,7 @@ impl Race {
         let node = cluster.nodes.iter().find(|node| node.name() == EIGHT_CARDS);
         let state = node.context("no node of eight cards")?.driver_state()?;
         let mut shares: BTreeMap<&str, u64> = BTreeMap::new();
-        let clients = || state.processes.iter().filter(|it| it.kind != ProcessKind::MpsServer);
+        let clients = || state.processes.iter().filter(|it| is_client(it));
         for client in clients() {
             let limit = client.limit_mib.context("a client without a limit")?;
             *shares.entry(&client.gpu).or_default() += limit;
