@@ -41,11 +41,11 @@ impl Worker {
         }
         if let Some(server) = self.card.servers.pid() {
             self.watch_death(server.get());
-            let proc = &self.card.ports.host_proc;
-            let waits = || waiting::reason(&self.card.gpu.uuid, &*daemon, proc, (server, &clients));
             // Where one server takes all users nobody waits for another's, and the log needn't be read.
             if status.reason.is_none() && !self.card.serves_all_users() {
-                status.reason = waits().as_ref().map(ReasonText::from);
+                let (gpu, proc) = (&self.card.gpu.uuid, &self.card.ports.host_proc);
+                let waits = waiting::reason(gpu, &*daemon, proc, (server, &clients));
+                status.reason = waits.as_ref().map(ReasonText::from);
             }
         }
         let server = self.card.servers.pid();
