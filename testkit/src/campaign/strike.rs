@@ -18,6 +18,9 @@ use crate::simnode::{Role, SimNode};
 /// `CUDA_ERROR_ILLEGAL_ADDRESS`.
 const ILLEGAL_ADDRESS: i32 = 700;
 
+/// How long a tenant waits to be heard.
+const SAID_WITHIN: Duration = Duration::from_secs(2);
+
 /// How long a role may take to end when it is told to.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
@@ -46,7 +49,12 @@ impl Campaign {
                 let commands = "set_default_device_pinned_mem_limit 0 900G\n\
                                 set_default_active_thread_percentage 77\n";
                 let Some(mut child) = self.tenant_says(*card, commands)? else { return Ok(false) };
-                // Somebody else's session may be open: then nothing is heard of it.
+                // Somebody else's session may be open, or the daemon stopped: then nothing is heard of it.
+                let until = std::time::Instant::now() + SAID_WITHIN;
+                while child.try_wait()?.is_none() && std::time::Instant::now() < until {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                child.kill()?;
                 child.wait()?;
             }
             Strike::Raise { card, xid } => raise(&self.node, *card, *xid)?,
