@@ -147,10 +147,12 @@ impl Processes {
         let live = lock(&self.live).clone();
         let present: Vec<u32> = processes().collect();
         for pid in &present {
-            written.entry(*pid).or_insert_with(|| {
-                let parent = marked_container(*pid).and_then(|id| live.iter().find(|l| *l.1 == id));
-                parent.is_some_and(|(main, _)| copy_cgroup(proc_root, *main, *pid))
-            });
+            if written.contains_key(pid) || is_becoming_another(*pid) {
+                continue;
+            }
+            let parent = marked_container(*pid).and_then(|id| live.iter().find(|l| *l.1 == id));
+            let has_file = parent.is_some_and(|(main, _)| copy_cgroup(proc_root, *main, *pid));
+            written.insert(*pid, has_file);
         }
         written.retain(|pid, has_file| {
             let stays = present.contains(pid);
@@ -250,6 +252,12 @@ fn kill_marked(id: &str) {
 fn processes() -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Whether a process has no environment just now: it is between two programs, and nothing can be said
+/// of it until it is the next.
+fn is_becoming_another(pid: u32) -> bool {
+    std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| environment.is_empty())
 }
 
 /// The container that a process belongs to, by its environment.
