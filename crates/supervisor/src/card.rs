@@ -8,7 +8,7 @@ use mpshare_api::{GpuPaths, MpsRoot};
 use mpshare_core::{DriverVersion, Gpu, GpuPlan, Hosting, Limits, Reason, VersionProfile};
 use mpshare_mps::{
     ControlDaemon, DaemonError, DaemonFault, DaemonLimits, DaemonSite, Pid, PipeDirectory,
-    ProcessHandle, ProcessId, log,
+    ProcessId, log,
 };
 use mpshare_nvml::ComputeMode;
 use tracing::{info, warn};
@@ -23,6 +23,7 @@ use crate::steps::{Holder, Outdated, Seen, ServerSeen, Step, Stray};
 
 mod directories;
 mod error;
+mod replacing;
 
 use directories::make_directories;
 
@@ -31,9 +32,6 @@ pub(crate) use error::{CardError, chain};
 
 /// For how long `quit` may wait for clients that came in since they were counted.
 const QUIT_DRAIN: Duration = Duration::from_secs(5);
-
-/// For so long a server that was told to end may take.
-const SERVER_END: Duration = Duration::from_secs(2);
 
 /// A card and what its worker needs.
 pub(crate) struct Card {
@@ -85,40 +83,24 @@ impl Card {
             server: ServerSeen::Absent,
             obstacle: None,
             quitting: None,
+            is_stuck_quitting: false,
             outdated: None,
         };
-        let was_told = self.start_limits.trouble(&self.gpu.uuid).is_some();
         for paths in self.directories(wanted.as_ref())? {
             let daemon = self.daemon(&paths)?;
-            let holder = self.holder(daemon.as_ref())?;
             let is_wanted = Some(&paths) == wanted.as_ref();
+            let holder = match self.holder(daemon.as_ref()) {
+                // One that was told to quit has no session left by which it could be asked.
+                Err(error) if is_wanted && error.is_passing() => {
+                    let quitting = self.quitting(daemon.as_ref()).ok_or(error)?;
+                    Some(Live::Ours(quitting))
+                }
+                holder => holder?,
+            };
             match holder {
                 Some(Live::Foreign(pid)) => seen.daemon = Holder::Foreign(pid),
                 Some(Live::Ours(process)) if is_wanted => {
-                    seen.daemon = Holder::Ours(process.pid.get());
-                    seen.verified =
-                        self.verified.filter(|(pid, _)| *pid == process).map(|(_, limits)| limits);
-                    if let Some(was) = self.former_driver(process) {
-                        let clients = self.ports.inventory.mps_processes(&self.gpu.uuid)?.len();
-                        let stray = Stray { dir: paths.dir().to_owned(), clients };
-                        seen.outdated = Some(Outdated { daemon: stray, was });
-                        // Its answers are those of another version.
-                        continue;
-                    }
-                    match self.listen(daemon.as_ref(), process, seen.verified) {
-                        Effect::None => {}
-                        Effect::Limits => seen.verified = None,
-                        // Whoever told it so has the one session that it takes (facts/mps.md 4.3).
-                        Effect::Quitting => {
-                            let clients = self.ports.inventory.mps_processes(&self.gpu.uuid)?.len();
-                            seen.quitting = Some(clients);
-                            continue;
-                        }
-                    }
-                    seen.server = self.server(daemon.as_ref(), seen.verified)?;
-                    if was_told && self.is_rid_of_wrong_limits(daemon.as_ref())? {
-                        seen.verified = None;
-                    }
+                    self.look_at_planned(daemon.as_ref(), process, &mut seen)?;
                 }
                 Some(Live::Ours(_)) => {
                     let clients = count_clients(daemon.as_ref())?;
@@ -135,6 +117,42 @@ impl Card {
             seen.obstacle = self.obstacles.of_card(&self.ports, &self.root, &self.gpu);
         }
         Ok(seen)
+    }
+
+    /// What is to be seen of the live daemon in the directory that the plan names.
+    fn look_at_planned(
+        &mut self,
+        daemon: &dyn ControlDaemon,
+        process: ProcessId,
+        seen: &mut Seen,
+    ) -> Result<(), CardError> {
+        let was_told = self.start_limits.trouble(&self.gpu.uuid).is_some();
+        seen.daemon = Holder::Ours(process.pid.get());
+        seen.verified = self.verified.filter(|(pid, _)| *pid == process).map(|(_, limits)| limits);
+        if let Some(was) = self.former_driver(process) {
+            let clients = self.ports.inventory.mps_processes(&self.gpu.uuid)?.len();
+            let dir = daemon.site().pipe.path();
+            let stray = Stray { dir: dir.parent().unwrap_or(dir).to_owned(), clients };
+            seen.outdated = Some(Outdated { daemon: stray, was });
+            // Its answers are those of another version.
+            return Ok(());
+        }
+        match self.listen(daemon, process, seen.verified) {
+            Effect::None => {}
+            Effect::Limits => seen.verified = None,
+            // Whoever told it so has the one session that it takes (facts/mps.md 4.3).
+            Effect::Quitting => {
+                let clients = self.ports.inventory.mps_processes(&self.gpu.uuid)?.len();
+                seen.quitting = Some(clients);
+                seen.is_stuck_quitting = self.overheard.is_stuck_quitting(clients, Instant::now());
+                return Ok(());
+            }
+        }
+        seen.server = self.server(daemon, seen.verified)?;
+        if was_told && self.is_rid_of_wrong_limits(daemon)? {
+            seen.verified = None;
+        }
+        Ok(())
     }
 
     /// The server of a live daemon, whose verified limits are `in_force`.
@@ -178,6 +196,12 @@ impl Card {
         self.overheard.listen(process, &daemon.site().control_log(), limits, Instant::now())
     }
 
+    /// The live daemon of a directory, if its log says that it was told to quit.
+    fn quitting(&mut self, daemon: &dyn ControlDaemon) -> Option<ProcessId> {
+        let process = daemon.holder().ok()??;
+        (self.listen(daemon, process, None) == Effect::Quitting).then_some(process)
+    }
+
     /// Whether the server is being replaced by us.
     pub(crate) fn is_replacing(&self) -> bool {
         self.hopeless.is_some() && self.servers.server() == self.hopeless.as_ref().map(|it| it.0)
@@ -194,28 +218,6 @@ impl Card {
     /// Whether daemons are started so that one server takes the clients of all users.
     pub(crate) fn serves_all_users(&self) -> bool {
         self.profile.has_multiuser_server() && rustix::process::geteuid().is_root()
-    }
-
-    /// Ends a server that doesn't come to itself; by its process where the daemon can't.
-    fn end_server(&mut self, plan: &GpuPlan) -> Result<(), CardError> {
-        let Some((server, why)) = self.hopeless.clone() else { return Ok(()) };
-        let gpu = &self.gpu.uuid;
-        warn!(%gpu, %server, why, "replacing the MPS server");
-        self.overheard.ending(server.pid);
-        if let Some(daemon) = self.planned_daemon(plan)?
-            && let Err(error) = daemon.kill_server(server.pid)
-        {
-            warn!(%gpu, %server, %error, "the MPS daemon can't end its server");
-        }
-        let handle = ProcessHandle::open_exact(&self.ports.host_proc, server);
-        if let Ok(Some(handle)) = handle
-            && !handle.wait(Instant::now() + SERVER_END).unwrap_or(false)
-            && let Err(error) = handle.kill()
-        {
-            warn!(%gpu, %server, %error, "the MPS server can't be killed");
-        }
-        self.servers.ask_next();
-        Ok(())
     }
 
     /// Whether a server that somebody gave other limits has no client that could have got them: then
@@ -260,6 +262,12 @@ impl Card {
             }
             Step::StartServer => self.start_server(plan),
             Step::EndServer => self.end_server(plan),
+            Step::EndDaemon => {
+                warn!(%gpu, "ending an MPS daemon that was told to quit and doesn't");
+                self.verified = None;
+                let daemon = self.planned_daemon(plan)?;
+                Ok(daemon.map_or(Ok(()), |daemon| daemon.kill())?)
+            }
             Step::AwaitServer | Step::Wait(_) | Step::Refuse(_) | Step::Settled => Ok(()),
         }
     }

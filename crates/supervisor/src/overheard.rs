@@ -17,6 +17,9 @@ use tracing::debug;
 /// A client that isn't on its card so long after it came waits, or needs no context.
 const UNSERVED_AFTER: Duration = Duration::from_secs(10);
 
+/// A daemon that quits is gone so long after its last client.
+const QUITS_WITHIN: Duration = Duration::from_secs(5);
+
 /// So many that came are remembered.
 const MOST: usize = 256;
 
@@ -25,6 +28,8 @@ const MOST: usize = 256;
 pub(crate) struct Overheard {
     daemon: Option<(ProcessId, Follower)>,
     is_quitting: bool,
+    /// Since when a daemon that is quitting has had no clients.
+    empty_since: Option<Instant>,
     /// A server that we ended ourselves.
     ended_by_us: Option<Pid>,
     /// Commands of others that weren't told yet.
@@ -102,6 +107,16 @@ impl Overheard {
             }
             Deed::ShutsDown(_) => Effect::None,
         }
+    }
+
+    /// Whether a daemon that was told to quit doesn't, though it has no clients: it may wait for a
+    /// server that never finishes its start.
+    pub(crate) fn is_stuck_quitting(&mut self, clients: usize, now: Instant) -> bool {
+        if clients > 0 {
+            self.empty_since = None;
+            return false;
+        }
+        now.duration_since(*self.empty_since.get_or_insert(now)) >= QUITS_WITHIN
     }
 
     /// We are about to end a server ourselves.
@@ -218,6 +233,15 @@ mod tests {
         let next = ProcessId { pid: Pid::new(8).unwrap(), start: 2 };
         let effect = overheard.listen(next, &log.path, Some(limits()), Instant::now());
         assert_eq!(effect, Effect::None);
+    }
+
+    #[test]
+    fn a_daemon_that_should_be_gone_by_now_is_stuck_and_one_with_clients_is_not() {
+        let (mut overheard, begin) = (Overheard::default(), Instant::now());
+        assert!(!overheard.is_stuck_quitting(0, begin));
+        assert!(!overheard.is_stuck_quitting(1, begin + QUITS_WITHIN));
+        assert!(!overheard.is_stuck_quitting(0, begin + QUITS_WITHIN));
+        assert!(overheard.is_stuck_quitting(0, begin + 2 * QUITS_WITHIN));
     }
 
     #[test]

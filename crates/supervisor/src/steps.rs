@@ -27,6 +27,8 @@ pub(crate) struct Seen {
     pub server: ServerSeen,
     /// How many clients the daemon in the plan's directory still has, if it was told to quit.
     pub quitting: Option<usize>,
+    /// Whether it should be gone by now.
+    pub is_stuck_quitting: bool,
     /// The daemon in the plan's directory, if it was started under another driver.
     pub outdated: Option<Outdated>,
     /// Why no daemon can be launched; only looked for where there is none.
@@ -90,6 +92,8 @@ pub(crate) enum Step {
     StartServer,
     /// End a server that is beyond hope.
     EndServer,
+    /// End a daemon that was told to quit, has no clients, and doesn't.
+    EndDaemon,
     /// Look again in a moment: a server is starting.
     AwaitServer,
     /// End a daemon that the plan doesn't want; it has no clients.
@@ -105,7 +109,14 @@ pub(crate) enum Step {
 impl Step {
     /// Whether it takes something away that a container may have been promised.
     pub(crate) const fn disrupts(&self) -> bool {
-        matches!(self, Self::SetComputeMode | Self::Start(_) | Self::EndServer | Self::Quit(_))
+        matches!(
+            self,
+            Self::SetComputeMode
+                | Self::Start(_)
+                | Self::EndServer
+                | Self::EndDaemon
+                | Self::Quit(_)
+        )
     }
 }
 
@@ -144,6 +155,9 @@ fn towards_mps(limits: Limits, seen: &Seen) -> Step {
                 Step::Wait(Reason::DriverChanged { gpu, was, clients })
             }
         };
+    }
+    if seen.is_stuck_quitting {
+        return Step::EndDaemon;
     }
     if let Some(clients) = seen.quitting {
         return Step::Wait(Reason::DaemonQuitting { gpu: seen.gpu.clone(), clients });
@@ -192,6 +206,7 @@ mod tests {
             verified: None,
             server: ServerSeen::Absent,
             quitting: None,
+            is_stuck_quitting: false,
             outdated: None,
             obstacle: None,
         }
@@ -297,6 +312,8 @@ mod tests {
             let seen = Seen { quitting: Some(3), verified, ..running(1) };
             let step = next_step(&mps(1), &seen);
             assert!(matches!(step, Step::Wait(Reason::DaemonQuitting { clients: 3, .. })));
+            let stuck = Seen { quitting: Some(0), is_stuck_quitting: true, ..running(1) };
+            assert_eq!(next_step(&mps(1), &stuck), Step::EndDaemon);
         }
     }
 

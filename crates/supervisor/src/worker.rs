@@ -267,6 +267,7 @@ impl Worker {
                 | Step::Start(_)
                 | Step::Apply(_)
                 | Step::EndServer
+                | Step::EndDaemon
                 | Step::Quit(_) => {}
             }
             if step.disrupts() && !self.is_withdrawn(plan) {

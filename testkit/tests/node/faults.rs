@@ -314,3 +314,38 @@ async fn a_server_that_a_tenant_shuts_down_is_told_of_and_comes_back() {
     };
     assert_eq!(kinds(ProcessKind::MpsServer), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quit_that_waits_for_a_server_that_hangs_is_healed_by_a_new_supervisor_too() {
+    let mut node = running(one_card(&["--server-start-deadline", "60"]), 2).await;
+    node.store().update(|state| state.faults.server_hangs_at_start = true).unwrap();
+    let server = server_of(&node, 0).await;
+    kill_process(Pid::from_raw(server).unwrap(), Signal::KILL).unwrap();
+    let is_starting = |gpu: &GpuStatus| gpu.state == GpuState::Starting;
+    let daemon = card(&node, 0, "starting a server", is_starting).await.daemon.map(|it| it.pid);
+    let pipe = node.mps_root().path().join("nvidia.com/gpu/GPU-cb1213a3/pipe");
+    let mut front_end = node.program("nvidia-cuda-mps-control");
+    front_end.env("CUDA_MPS_PIPE_DIRECTORY", &pipe).stdin(std::process::Stdio::piped());
+    let log = pipe.with_file_name("log").join("control.log");
+    let mut tenant = None;
+    let until = Instant::now() + PATIENCE;
+    while !std::fs::read_to_string(&log).unwrap().contains("Cmd:quit") {
+        assert!(Instant::now() < until, "{}", logs(&node));
+        let mut child = front_end.spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"quit\n").ok();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        tenant.replace(child).map(|mut before: std::process::Child| before.wait());
+    }
+    node.end_role(Role::Supervisor, Signal::KILL).unwrap();
+    node.store().update(|state| state.faults.server_hangs_at_start = false).unwrap();
+    node.start_role(Role::Supervisor).unwrap();
+    let is_new = |gpu: &GpuStatus| {
+        gpu.state == GpuState::Ready && gpu.daemon.as_ref().map(|it| it.pid) != daemon
+    };
+    let until = Instant::now() + 2 * PATIENCE;
+    while !node.status().is_some_and(|status| is_new(&status.gpus[0])) {
+        assert!(Instant::now() < until, "{:#?}\n{}", node.status(), logs(&node));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tenant.map(|mut child| child.wait());
+}
