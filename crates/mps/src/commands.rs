@@ -38,13 +38,13 @@ pub enum Deed {
 }
 
 /// What `command` changes of a daemon that should have `limits`; `None` for what asks only, and for
-/// what sets the very same limits, whoever sent it.
-pub fn deed(command: &str, limits: DaemonLimits) -> Option<Deed> {
+/// what sets the very same limits, whoever sent it. Without limits none are other ones.
+pub fn deed(command: &str, limits: Option<DaemonLimits>) -> Option<Deed> {
     let words: Vec<&str> = command.split_whitespace().collect();
     let (name, rest) = words.split_first()?;
-    let percent = limits.percent.to_string();
-    let memory = limits.memory.to_string();
-    let sets = |is_same: bool| (!is_same).then_some(Deed::SetsLimits);
+    let percent = limits.map(|limits| limits.percent.to_string()).unwrap_or_default();
+    let memory = limits.map(|limits| limits.memory.to_string()).unwrap_or_default();
+    let sets = |is_same: bool| (limits.is_some() && !is_same).then_some(Deed::SetsLimits);
     match *name {
         "set_default_active_thread_percentage" => sets(rest == [percent.as_str()]),
         "set_default_device_pinned_mem_limit" => sets(rest == ["0", memory.as_str()]),
@@ -78,9 +78,9 @@ mod tests {
         let server = Pid::new(7).unwrap();
         let all = set_defaults(limits()).into_iter().chain(set_of_server(server, limits()));
         for command in all {
-            assert_eq!(deed(&command, limits()), None, "{command}");
+            assert_eq!(deed(&command, Some(limits())), None, "{command}");
         }
-        assert_eq!(deed(crate::session::SENTINEL, limits()), None);
+        assert_eq!(deed(crate::session::SENTINEL, Some(limits())), None);
     }
 
     #[test]
@@ -93,18 +93,20 @@ mod tests {
             "set_device_pinned_mem_limit 7 0 9G more",
             "set_active_thread_percentage 7 1",
         ] {
-            assert_eq!(deed(command, limits()), Some(Deed::SetsLimits), "{command}");
+            assert_eq!(deed(command, Some(limits())), Some(Deed::SetsLimits), "{command}");
         }
     }
 
     #[test]
     fn ends_are_deeds_and_questions_are_not() {
-        assert_eq!(deed("quit -t 0", limits()), Some(Deed::Quits));
+        assert_eq!(deed("quit -t 0", Some(limits())), Some(Deed::Quits));
+        assert_eq!(deed("quit", None), Some(Deed::Quits));
+        assert_eq!(deed("set_default_active_thread_percentage 1", None), None);
         let server = Pid::new(812);
-        assert_eq!(deed("shutdown_server 812 -f", limits()), Some(Deed::ShutsDown(server)));
-        assert_eq!(deed("shutdown_server", limits()), Some(Deed::ShutsDown(None)));
+        assert_eq!(deed("shutdown_server 812 -f", Some(limits())), Some(Deed::ShutsDown(server)));
+        assert_eq!(deed("shutdown_server", Some(limits())), Some(Deed::ShutsDown(None)));
         for command in ["", "get_server_list", "ps", "SET_DEFAULT_ACTIVE_THREAD_PERCENTAGE 1"] {
-            assert_eq!(deed(command, limits()), None, "{command}");
+            assert_eq!(deed(command, Some(limits())), None, "{command}");
         }
     }
 }

@@ -82,9 +82,7 @@ impl Overheard {
                 }
                 ControlLine::Client(_) => {}
                 ControlLine::Command(command) => {
-                    if let Some(limits) = limits
-                        && self.take(command, limits) == Effect::Limits
-                    {
+                    if self.take(command, limits) == Effect::Limits {
                         effect = Effect::Limits;
                     }
                 }
@@ -93,7 +91,7 @@ impl Overheard {
         if self.is_quitting { Effect::Quitting } else { effect }
     }
 
-    fn take(&mut self, command: &str, limits: DaemonLimits) -> Effect {
+    fn take(&mut self, command: &str, limits: Option<DaemonLimits>) -> Effect {
         let Some(deed) = deed(command, limits) else { return Effect::None };
         if matches!(deed, Deed::ShutsDown(Some(server)) if self.ended_by_us == Some(server)) {
             return Effect::None;
@@ -226,7 +224,10 @@ mod tests {
     fn a_daemon_that_was_told_to_quit_is_quitting_to_its_end_also_for_a_new_supervisor() {
         let (mut overheard, log) = (Overheard::default(), Log::new());
         heard(&mut overheard, &log);
+        // Also while its limits aren't known.
         log.say("Cmd:quit");
+        let early = overheard.listen(daemon(), &log.path, None, Instant::now());
+        assert_eq!(early, Effect::Quitting);
         assert_eq!(heard(&mut overheard, &log), Effect::Quitting);
         assert_eq!(heard(&mut overheard, &log), Effect::Quitting);
         assert_eq!(heard(&mut Overheard::default(), &log), Effect::Quitting);
