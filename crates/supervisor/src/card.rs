@@ -62,8 +62,8 @@ pub(crate) struct Card {
     pub overheard: Overheard,
     /// How long a server may take to start.
     pub start_deadline: Duration,
-    /// A server that has to be replaced, and why.
-    pub hopeless: Option<(ProcessId, String)>,
+    /// A server whose worker has seen that it won't come to itself, and how it was.
+    pub given_up: Option<(ProcessId, &'static str)>,
     /// Whether the card had clients when it was last looked at.
     pub load: Load,
 }
@@ -130,7 +130,7 @@ impl Card {
         seen.daemon = Holder::Ours(process.pid.get());
         seen.verified = self.verified.filter(|(pid, _)| *pid == process).map(|(_, limits)| limits);
         if let Some(was) = self.former_driver(process) {
-            let clients = self.ports.inventory.mps_processes(&self.gpu.uuid)?.len();
+            let clients = self.clients_by_driver()?;
             let dir = daemon.site().pipe.path();
             let stray = Stray { dir: dir.parent().unwrap_or(dir).to_owned(), clients };
             seen.outdated = Some(Outdated { daemon: stray, was });
@@ -142,7 +142,7 @@ impl Card {
             Effect::Limits => seen.verified = None,
             // Whoever told it so has the one session that it takes (facts/mps.md 4.3).
             Effect::Quitting => {
-                let clients = self.ports.inventory.mps_processes(&self.gpu.uuid)?.len();
+                let clients = self.clients_by_driver()?;
                 seen.quitting = Some(clients);
                 seen.is_stuck_quitting = self.overheard.is_stuck_quitting(clients, Instant::now());
                 return Ok(());
@@ -164,11 +164,7 @@ impl Card {
         let now = Instant::now();
         let seen = self.servers.refresh(daemon, &self.ports.host_proc, self.load, now)?;
         let Some(server) = self.servers.server() else { return Ok(seen) };
-        if self.servers.is_stuck(self.start_deadline, now) {
-            // It never had a client, and who waits for it would wait for ever (facts/mps.md 4.2).
-            self.hopeless = Some((server, "hung at its start".to_owned()));
-        }
-        if self.hopeless.as_ref().is_some_and(|(hopeless, _)| *hopeless == server) {
+        if self.hopeless().is_some() {
             return Ok(ServerSeen::Hopeless);
         }
         self.start_limits.met(server, in_force, now);
@@ -177,6 +173,11 @@ impl Card {
         }
         self.start_limits.compare(&daemon.site().server_log(), now);
         Ok(if self.start_limits.is_awaited(now) { ServerSeen::Starting } else { seen })
+    }
+
+    /// How many clients there are by what the driver says, whatever a daemon can be asked.
+    fn clients_by_driver(&self) -> Result<usize, CardError> {
+        Ok(self.ports.inventory.mps_processes(&self.gpu.uuid)?.len())
     }
 
     /// The driver that a daemon was started under, if that is another one now.
@@ -202,9 +203,14 @@ impl Card {
         (self.listen(daemon, process, None) == Effect::Quitting).then_some(process)
     }
 
-    /// Whether the server is being replaced by us.
-    pub(crate) fn is_replacing(&self) -> bool {
-        self.hopeless.is_some() && self.servers.server() == self.hopeless.as_ref().map(|it| it.0)
+    /// The server, if it has to be replaced, and why.
+    pub(crate) fn hopeless(&self) -> Option<(ProcessId, &'static str)> {
+        let server = self.servers.server()?;
+        // It never had a client, and who waits for it would wait for ever (facts/mps.md 4.2).
+        if self.servers.is_stuck(self.start_deadline, Instant::now()) {
+            return Some((server, "hung at its start"));
+        }
+        self.given_up.filter(|(given_up, _)| *given_up == server)
     }
 
     /// Whether a client of our user is one that the server takes: before `-multiuser-server` it takes one
@@ -332,7 +338,7 @@ impl Card {
             return Ok(());
         }
         let gpu = self.gpu.uuid.clone();
-        let clients = self.ports.inventory.mps_processes(&gpu)?.len();
+        let clients = self.clients_by_driver()?;
         if clients > 0 {
             return Err(CardError::Server(Reason::WaitingForClients { gpu, clients }));
         }

@@ -4,8 +4,8 @@
 //! MPS limits each process by itself (facts/mps.md 2), and a process may have dropped its limit or
 //! come past MPS. What a card's processes really use is what NVML says. [`sums`], [`victims`] and
 //! [`shares`] are pure; this file remembers since when something is so, and [`ending`] ends
-//! processes. [`leaving`] is about those of deleted pods. All that is remembered can be lost: a successor sees the same processes and begins
-//! the grace period anew.
+//! processes. [`leaving`] is about those of deleted pods. All that is remembered can be lost: a
+//! successor sees the same processes and begins the grace period anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -32,10 +32,8 @@ use sums::{Excess, Holder};
 use victims::Candidate;
 
 use crate::farewell::EndingPods;
+use crate::incidents::Incidents;
 use crate::options::{ContainmentRules, Outsiders};
-
-/// For so long an ended process is told of.
-const TOLD_FOR: Duration = Duration::from_mins(1);
 
 /// More of them would make a report that nobody reads.
 const MOST_FINDINGS: usize = 32;
@@ -73,7 +71,7 @@ pub(crate) struct Containment {
     /// Whom this is about.
     being_ended: BTreeSet<ProcessId>,
     leaving: Leaving,
-    ended: Vec<(Instant, Victim)>,
+    ended: Incidents,
     /// Those that didn't end.
     stuck: BTreeSet<ProcessId>,
 }
@@ -109,7 +107,7 @@ impl Containment {
         self.finish(now);
         // First, because the kubelet doesn't wait.
         self.leaving.look(scene, users, (now, &self.being_ended), &session);
-        self.ended.retain(|(at, _)| now.duration_since(*at) < TOLD_FOR);
+        self.ended.expire(now);
         let excesses = self.look_at_sums(scene, users, now);
         self.look_for_outsiders(scene, users, now);
         if self.ending.is_some() {
@@ -129,13 +127,11 @@ impl Containment {
         let over = self.over.iter().filter_map(|(holder, overrun)| {
             Some(ReasonText::about(overrun.told.as_ref()?, [holder.pod.clone()]))
         });
-        let ended = self.ended.iter();
-        let ended = ended.map(|(_, victim)| ReasonText::about(&victim.reason, victim.pod.clone()));
         let outside = self.outsiders.values().filter(|suspect| suspect.is_told);
         let outside = outside.map(|Suspect { outsider, .. }| {
             ReasonText::about(&outsider.reason, outsider.pod.clone())
         });
-        over.chain(ended).chain(outside).take(MOST_FINDINGS).collect()
+        over.chain(self.ended.findings()).chain(outside).take(MOST_FINDINGS).collect()
     }
 
     /// Whether anything goes on that the next look has to follow.
@@ -276,8 +272,7 @@ impl Containment {
             match fate {
                 Fate::Ended => {
                     self.stuck.remove(&victim.id);
-                    warn!(reason = %victim.reason, "process ended");
-                    self.ended.push((now, victim));
+                    self.ended.note(victim.reason, victim.pod, now);
                 }
                 Fate::Stays if self.stuck.insert(victim.id) => {
                     warn!(pid = %victim.id, "process doesn't end by SIGKILL, trying again");

@@ -31,23 +31,15 @@ pub(crate) fn tell(plan: &GpuPlan, status: &mut GpuStatus) {
 mod tests {
     use mpshare_api::config::parse;
     use mpshare_core::{
-        ComputeCapability, DeviceId, Drain, Gpu, GpuUuid, Inventory, LiveShare, Memory, MigMode,
-        Mode, Share, ThreadPercent, plan,
+        DeviceId, Drain, Gpu, GpuUuid, Inventory, LiveShare, Memory, Mode, Share, ThreadPercent,
+        plan,
     };
 
     use super::*;
+    use crate::testing::t4;
 
     fn card() -> Gpu {
-        Gpu {
-            uuid: "GPU-0a".parse().unwrap(),
-            index: 0,
-            minor: 0,
-            model: "Tesla T4".to_owned(),
-            memory: Memory::from_mib(15360),
-            compute_capability: ComputeCapability { major: 7, minor: 5 },
-            mig: MigMode::Unsupported,
-            numa_node: None,
-        }
+        t4("GPU-0a")
     }
 
     fn share() -> LiveShare {

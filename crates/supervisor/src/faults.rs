@@ -5,7 +5,7 @@
 //! after a grace period they are ended; they have no work in flight any more, so signals do. Where
 //! that doesn't bring the server back either, it is replaced.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use mpshare_api::status::ClientStatus;
@@ -41,7 +41,7 @@ struct Fault {
 /// Something to be told, and whom it concerns.
 pub(crate) struct News {
     pub reason: Reason,
-    pub pods: Vec<String>,
+    pub pods: BTreeSet<String>,
 }
 
 /// What a look is about.
@@ -79,7 +79,7 @@ impl Faults {
         }));
         if fault.hit.len() > were_hit {
             let reason = Reason::ServerFault { gpu: scene.gpu.clone(), server: server.pid.get() };
-            news.push(News { reason, pods: pods(&fault.hit) });
+            news.push(News { reason, pods: fault.hit.values().flatten().cloned().collect() });
         }
         if scene.clients.is_empty() {
             fault.empty_since.get_or_insert(now);
@@ -141,13 +141,6 @@ fn end_lingerers(scene: &Scene<'_>, fault: &Fault) -> Option<Ending> {
         .ok()
 }
 
-fn pods(hit: &BTreeMap<ProcessId, Option<String>>) -> Vec<String> {
-    let mut pods: Vec<String> = hit.values().flatten().cloned().collect();
-    pods.sort_unstable();
-    pods.dedup();
-    pods
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command, Stdio};
@@ -201,7 +194,7 @@ mod tests {
         ) -> Vec<(&'static str, Vec<String>)> {
             let scene = Scene { gpu: &self.gpu, proc: &self.proc, faulted, clients, grace: GRACE };
             let news = self.faults.look(&scene, now);
-            news.into_iter().map(|news| (news.reason.code(), news.pods)).collect()
+            news.into_iter().map(|it| (it.reason.code(), it.pods.into_iter().collect())).collect()
         }
     }
 

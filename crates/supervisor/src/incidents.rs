@@ -4,6 +4,7 @@
 //! seen. So that somebody reads of it, it stays in the report for a minute, with the pods that it
 //! concerns.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use mpshare_api::status::ReasonText;
@@ -24,16 +25,22 @@ pub(crate) struct Incidents(Vec<Incident>);
 struct Incident {
     at: Instant,
     reason: Reason,
-    pods: Vec<String>,
+    pods: BTreeSet<String>,
 }
 
 impl Incidents {
     /// Something happened, to these pods. The same once more is no news.
-    pub(crate) fn note(&mut self, reason: Reason, pods: Vec<String>, now: Instant) {
+    pub(crate) fn note(
+        &mut self,
+        reason: Reason,
+        pods: impl IntoIterator<Item = String>,
+        now: Instant,
+    ) {
         self.expire(now);
         if self.0.iter().any(|incident| incident.reason == reason) || self.0.len() >= MOST {
             return;
         }
+        let pods = pods.into_iter().collect();
         warn!(%reason, ?pods, "incident");
         self.0.push(Incident { at: now, reason, pods });
     }

@@ -31,6 +31,7 @@ mod obstacles;
 mod options;
 mod overheard;
 pub mod preflight;
+mod printable;
 mod servers;
 mod silence;
 mod sole;

@@ -339,7 +339,7 @@ impl Node {
                 servers: ServerView::default(),
                 overheard: Overheard::default(),
                 start_deadline: self.options.start_deadline,
-                hopeless: None,
+                given_up: None,
                 start_limits: StartLimits::default(),
                 load: Load::Idle,
             },

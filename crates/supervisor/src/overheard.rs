@@ -14,11 +14,16 @@ use mpshare_mps::log::{self, ControlLine, Follower, News};
 use mpshare_mps::{DaemonLimits, Deed, Pid, ProcessId, deed};
 use tracing::debug;
 
+use crate::printable::printable;
+
 /// A client that isn't on its card so long after it came waits, or needs no context.
 const UNSERVED_AFTER: Duration = Duration::from_secs(10);
 
 /// A daemon that quits is gone so long after its last client.
 const QUITS_WITHIN: Duration = Duration::from_secs(5);
+
+/// The longest command that is told.
+const LONGEST: usize = 80;
 
 /// So many that came are remembered.
 const MOST: usize = 256;
@@ -96,7 +101,7 @@ impl Overheard {
         if matches!(deed, Deed::ShutsDown(Some(server)) if self.ended_by_us == Some(server)) {
             return Effect::None;
         }
-        self.told.push(printable(command));
+        self.told.push(printable(command.trim(), LONGEST));
         match deed {
             Deed::SetsLimits => Effect::Limits,
             Deed::Quits => {
@@ -155,13 +160,6 @@ fn was_told_to_quit(control_log: &Path, daemon: Pid) -> bool {
             if command.split_whitespace().next() == Some("quit"))
     };
     log::control_lines(&text, daemon).iter().any(quits)
-}
-
-/// A command of somebody else, in one line and of bounded length.
-fn printable(command: &str) -> String {
-    const LONGEST: usize = 80;
-    let shown = command.trim().chars().take(LONGEST);
-    shown.map(|c| if c.is_control() || c == '`' { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -197,9 +197,7 @@ impl Worker {
         if plan.replicas == 0 && plan.units.is_empty() && status.state == GpuState::Ready {
             status.state = GpuState::Refused;
         }
-        status.findings = self.findings();
-        status.outside_mib = self.state.containment.outside().mib();
-        self.report(status);
+        self.report_with_findings(status);
         wait
     }
 
@@ -292,9 +290,7 @@ impl Worker {
         let mut status = GpuStatus::starting(&self.card.gpu);
         plan.generation.as_str().clone_into(&mut status.generation);
         drain::tell(plan, &mut status);
-        status.findings = self.findings();
-        status.outside_mib = self.state.containment.outside().mib();
-        self.report(status);
+        self.report_with_findings(status);
         self.state.withdrawal = Withdrawal::Announced;
         // Nobody listens any more only when the process is ending.
         drop(self.events.send(Event::Withdraw(self.card.gpu.uuid.clone())));
@@ -333,7 +329,7 @@ impl Worker {
         let now = Instant::now();
         for command in self.card.overheard.news() {
             let gpu = self.card.gpu.uuid.clone();
-            self.state.incidents.note(Reason::TamperedWith { gpu, command }, Vec::new(), now);
+            self.state.incidents.note(Reason::TamperedWith { gpu, command }, [], now);
         }
         self.state.incidents.expire(now);
         let mut findings = self.state.containment.findings();
@@ -350,23 +346,28 @@ impl Worker {
         else {
             return;
         };
-        if daemon.clients.is_empty() || self.card.is_replacing() {
+        if daemon.clients.is_empty() || self.card.hopeless().is_some() {
             return;
         }
         let pids = daemon.clients.iter().map(|client| client.pid).collect();
         let reason = Reason::ServerLost { gpu: self.card.gpu.uuid.clone(), server, pids };
-        let pods = pods_of(&daemon.clients);
-        self.state.incidents.note(reason, pods, Instant::now());
+        self.state.incidents.note(reason, pods_of(&daemon.clients), Instant::now());
     }
 
     fn note_replaced_server(&mut self) {
-        let Some((server, why)) = self.card.hopeless.clone() else { return };
+        let Some((server, why)) = self.card.hopeless() else { return };
         let reported = self.state.reported.as_ref();
         let daemon = reported.and_then(|status| status.daemon.as_ref());
-        let pods = daemon.map(|daemon| pods_of(&daemon.clients)).unwrap_or_default();
+        let pods = daemon.into_iter().flat_map(|daemon| pods_of(&daemon.clients));
         let gpu = self.card.gpu.uuid.clone();
-        let reason = Reason::ServerReplaced { gpu, server: server.pid.get(), why };
+        let reason = Reason::ServerReplaced { gpu, server: server.pid.get(), why: why.to_owned() };
         self.state.incidents.note(reason, pods, Instant::now());
+    }
+
+    fn report_with_findings(&mut self, mut status: GpuStatus) {
+        status.findings = self.findings();
+        status.outside_mib = self.state.containment.outside().mib();
+        self.report(status);
     }
 
     fn report(&mut self, status: GpuStatus) {
@@ -387,11 +388,8 @@ impl Worker {
     }
 }
 
-fn pods_of(clients: &[ClientStatus]) -> Vec<String> {
-    let mut pods: Vec<String> = clients.iter().filter_map(|it| it.pod_uid.clone()).collect();
-    pods.sort_unstable();
-    pods.dedup();
-    pods
+fn pods_of(clients: &[ClientStatus]) -> impl Iterator<Item = String> {
+    clients.iter().filter_map(|client| client.pod_uid.clone())
 }
 
 /// Starts a worker's thread.

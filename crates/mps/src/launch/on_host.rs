@@ -7,15 +7,14 @@
 //! own, which is what its clients get too.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use super::obstacle::Obstacle;
-use super::own_session::{Ended, client_environment, environment, run, searches, start};
+use super::own_session::{Ended, canary, environment, run, searches, start};
 use super::{DaemonSettings, LaunchError, Launcher, Programs};
-use crate::canary::{CANARY, Depth};
+use crate::canary::Depth;
 use crate::census::CONTROL;
 use crate::site::DaemonSite;
 
@@ -116,13 +115,9 @@ impl Launcher for OnHost {
         settings: &DaemonSettings,
         depth: Depth,
     ) -> Option<Command> {
-        let canary = self.programs.canary.as_ref()?;
-        let mut command = Command::new(&canary.program);
-        command.arg0(CANARY).args(&canary.arguments).arg("--depth").arg(depth.word());
+        let mut command = canary(&self.programs, site, settings, depth)?;
         command.arg("--mount-namespace").arg(&self.entry.mount_namespace);
         command.arg("--shm").arg(&site.shm);
-        let variables = client_environment(std::env::vars_os(), &self.programs, site, settings);
-        command.env_clear().envs(variables);
         Some(command)
     }
 

@@ -69,12 +69,7 @@ impl Launcher for OwnSession {
         settings: &DaemonSettings,
         depth: Depth,
     ) -> Option<Command> {
-        let canary = self.programs.canary.as_ref()?;
-        let mut command = Command::new(&canary.program);
-        command.arg0(CANARY).args(&canary.arguments).arg("--depth").arg(depth.word());
-        let variables = client_environment(std::env::vars_os(), &self.programs, site, settings);
-        command.env_clear().envs(variables);
-        Some(command)
+        canary(&self.programs, site, settings, depth)
     }
 
     fn obstacle(&self, _deadline: Duration) -> Option<Obstacle> {
@@ -218,11 +213,26 @@ pub(super) fn environment(
     variables
 }
 
+/// A client of ours, here and now.
+pub(super) fn canary(
+    programs: &Programs,
+    site: &DaemonSite,
+    settings: &DaemonSettings,
+    depth: Depth,
+) -> Option<Command> {
+    let canary = programs.canary.as_ref()?;
+    let mut command = Command::new(&canary.program);
+    command.arg0(CANARY).args(&canary.arguments).arg("--depth").arg(depth.word());
+    let variables = client_environment(std::env::vars_os(), programs, site, settings);
+    command.env_clear().envs(variables);
+    Some(command)
+}
+
 /// The environment of a client of ours: what leads the daemon to its place leads a client there.
 /// It stands back behind others where the driver knows priorities. The program says by itself where
 /// the driver's library is: it starts where that directory may be a driver container's, with a C
 /// library of another version than its loader's.
-pub(super) fn client_environment(
+fn client_environment(
     inherited: impl Iterator<Item = (OsString, OsString)>,
     programs: &Programs,
     site: &DaemonSite,

@@ -14,7 +14,7 @@ const SERVER_END: Duration = Duration::from_secs(2);
 impl Card {
     /// Ends a server that doesn't come to itself; by its process where the daemon can't.
     pub(super) fn end_server(&mut self, plan: &GpuPlan) -> Result<(), CardError> {
-        let Some((server, why)) = self.hopeless.clone() else { return Ok(()) };
+        let Some((server, why)) = self.hopeless() else { return Ok(()) };
         let gpu = &self.gpu.uuid;
         warn!(%gpu, %server, why, "replacing the MPS server");
         self.overheard.ending(server.pid);

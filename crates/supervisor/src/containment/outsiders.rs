@@ -8,6 +8,7 @@ use mpshare_mps::{Pid, ProcessId, census};
 use super::Scene;
 use super::ending::Victim;
 use super::shares::Standing;
+use crate::printable;
 
 /// The longest command or cgroup in a sentence.
 const LONGEST: usize = 120;
@@ -83,13 +84,9 @@ fn is_mps(program: Option<&str>) -> bool {
     matches!(program, Some(census::CONTROL | census::SERVER))
 }
 
-/// A text of somebody else, in one line and of bounded length.
+/// A command or cgroup of somebody else; one that is cut says so.
 fn printable(text: &str) -> String {
-    let mut shown: String = text
-        .chars()
-        .take(LONGEST)
-        .map(|c| if c.is_control() || c == '`' { ' ' } else { c })
-        .collect();
+    let mut shown = printable::printable(text, LONGEST);
     if text.chars().nth(LONGEST).is_some() {
         shown.push_str("...");
     }

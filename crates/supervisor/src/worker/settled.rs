@@ -99,11 +99,7 @@ impl Worker {
         } else {
             None
         };
-        if self.card.servers.is_stuck(self.card.start_deadline, now) {
-            return self.card.trouble();
-        }
-        let hopeless = self.card.servers.server().zip(why);
-        self.card.hopeless = hopeless.map(|(server, why)| (server, why.to_owned()));
+        self.card.given_up = self.card.servers.server().zip(why);
         self.card.trouble().or(wedged)
     }
 
