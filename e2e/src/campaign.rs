@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use mpshare_sim_state::{ProcessKind, Xid};
 
-use crate::clients::{Clients, clients, limits};
+use crate::clients::{Clients, clients, count_within_limits};
 use crate::cluster::Cluster;
 use crate::pods::{self, Pod};
 use crate::scenarios::{ONE_CARD, SHARING, TWO_CARDS, await_units, choose, rolled_out};
@@ -184,9 +184,7 @@ impl Campaign {
         self.harmed.insert(uuid.clone(), Instant::now());
         let host = cluster.node(node)?;
         match act {
-            Act::KillServer => {
-                host.host().run("kill", &["-9", &server.to_string()])?;
-            }
+            Act::KillServer => host.kill(server)?,
             Act::Fault => host.change_driver(|it| it.faults.faulted_servers.push(server))?,
             Act::Wedge => host.change_driver(|it| it.faults.wedged_servers.push(server))?,
             _ => host.change_driver(|state| {
@@ -208,7 +206,7 @@ impl Campaign {
 
     /// No card has more than it has, and who was well is, unless its card was harmed.
     fn look(&mut self, cluster: &Cluster) -> Result<()> {
-        limits(cluster)?;
+        within_limits(cluster)?;
         let now = clients(cluster)?;
         for client in self.known.keys() {
             let harmed = self.harmed.get(&client.gpu);
@@ -235,16 +233,19 @@ fn heal(cluster: &mut Cluster) -> Result<()> {
         Pod::new(&format!("after-{node}"), node, &["--alloc", "1Gi", "--hold", "forever"])
             .start(cluster)?;
     }
-    limits(cluster)?;
+    within_limits(cluster)?;
     pods::delete_all(cluster)
 }
 
 /// Ends a process of a node by force.
 fn kill(cluster: &mut Cluster, node: &str, command: &str) -> Result<bool> {
-    let host = cluster.node(node)?.host();
-    let listed = host.run("ps", &["-eo", "pid=,args="])?;
-    let found = listed.lines().find(|line| line.contains(command));
-    let Some(pid) = found.and_then(|line| line.split_whitespace().next()) else { return Ok(false) };
-    host.run("kill", &["-9", pid])?;
+    let node = cluster.node(node)?;
+    let Some(pid) = node.pids_of(command)?.first().copied() else { return Ok(false) };
+    node.kill(pid)?;
     Ok(true)
+}
+
+/// On all nodes.
+fn within_limits(cluster: &Cluster) -> Result<()> {
+    cluster.nodes.iter().try_for_each(|node| count_within_limits(node).map(drop))
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use mpshare_sim_state::{ProcessKind, SimProcess};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Node};
 
 /// The name of the client by which mpshare tries for a moment whether a server takes any.
 const CANARY: &str = "mpshare-canary";
@@ -51,22 +51,22 @@ pub fn clients(cluster: &Cluster) -> Result<Clients> {
 }
 
 /// Whether a process is one of a user, with a context on a card.
-pub fn is_client(process: &SimProcess) -> bool {
+fn is_client(process: &SimProcess) -> bool {
     process.kind != ProcessKind::MpsServer && process.name != CANARY
 }
 
-/// Fails when the limits of a card's clients add up to more than it has, or one has none.
-pub fn limits(cluster: &Cluster) -> Result<()> {
-    for node in &cluster.nodes {
-        let state = node.driver_state()?;
-        for gpu in &state.gpus {
-            let mut mine = state.processes.iter().filter(|it| it.gpu == gpu.uuid && is_client(it));
-            let sum = mine.try_fold(0, |sum: u64, it| sum.checked_add(it.limit_mib?));
-            let is_within = sum.is_some_and(|sum| sum <= gpu.total_mib);
-            ensure!(is_within, "limits of {sum:?} MiB on `{}` of {}", gpu.uuid, gpu.total_mib);
-        }
+/// How many clients a node has. Fails when the limits of a card's add up to more than it has, or one
+/// has none.
+pub fn count_within_limits(node: &Node) -> Result<usize> {
+    let state = node.driver_state()?;
+    let clients: Vec<&SimProcess> = state.processes.iter().filter(|it| is_client(it)).collect();
+    for gpu in &state.gpus {
+        let mut mine = clients.iter().filter(|client| client.gpu == gpu.uuid);
+        let sum = mine.try_fold(0, |sum: u64, it| sum.checked_add(it.limit_mib?));
+        let is_within = sum.is_some_and(|sum| sum <= gpu.total_mib);
+        ensure!(is_within, "limits of {sum:?} MiB on `{}` of {}", gpu.uuid, gpu.total_mib);
     }
-    Ok(())
+    Ok(clients.len())
 }
 
 /// Fails unless each of `before` is still there and holds what it held.

@@ -11,6 +11,7 @@ mod port;
 mod programs;
 mod role;
 mod scheduler;
+mod stopping;
 mod watchdog;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ use tokio::task::JoinHandle;
 pub use programs::{ProgramsError, built};
 pub use role::Role;
 pub use scheduler::{CountedBy, ManagedResource};
+pub(crate) use stopping::signal;
 
 use crate::fakekube::FakeKube;
 use crate::fakekubelet::{FakeKubelet, Image, Options};

@@ -101,6 +101,19 @@ impl Node {
         started.iter().try_for_each(|name| self.host.end(name, Signal::KILL))
     }
 
+    /// The PIDs of processes whose command line contains a text.
+    pub fn pids_of(&self, command: &str) -> Result<Vec<i32>> {
+        let listed = self.host.run("ps", &["-eo", "pid=,args="])?;
+        let found = listed.lines().filter(|line| line.contains(command));
+        let pid = |line: &str| Ok(line.split_whitespace().next().context("no PID")?.parse()?);
+        found.map(pid).collect()
+    }
+
+    /// Ends a process by force.
+    pub fn kill(&self, pid: i32) -> Result<()> {
+        self.host.run("kill", &["-9", &pid.to_string()]).map(drop)
+    }
+
     /// What its simulated driver knows now. Asked on the node: only there dead processes are seen
     /// to be dead.
     pub fn driver_state(&self) -> Result<SimState> {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use rustix::process::Signal;
 
 use super::{NEXT_IMAGE, ONE_CARD, RELEASE, SHARING, TWO_CARDS, await_units, choose, rolled_out};
 use crate::clients::{Clients, clients, ensure_same};
@@ -179,10 +178,8 @@ fn still_there(cluster: &Cluster, before: &Clients, what: &str) -> Result<()> {
 fn kill_our_processes(cluster: &Cluster) -> Result<usize> {
     let mut killed = 0;
     for node in &cluster.nodes {
-        let listed = node.host().run("ps", &["-eo", "pid=,args="])?;
-        for line in listed.lines().filter(|line| line.contains("/mpshare ")) {
-            let pid = line.split_whitespace().next().context("no PID")?;
-            node.host().run("kill", &[format!("-{}", Signal::KILL.as_raw()).as_str(), pid])?;
+        for pid in node.pids_of("/mpshare ")? {
+            node.kill(pid)?;
             killed += 1;
         }
     }

@@ -19,7 +19,7 @@ use mpshare_kubelet::pod_resources;
 use serde_json::{Value, json};
 
 use super::{EIGHT_CARDS, await_units_of_memory, end_sharing_by_memory, our_pod, share_by_memory};
-use crate::clients::is_client;
+use crate::clients::count_within_limits;
 use crate::cluster::Cluster;
 use crate::pods::{self, CUDA_IMAGE};
 use crate::wait::eventually;
@@ -144,22 +144,7 @@ impl Race {
     /// No card has more shares than memory, and no pod was failed by the kubelet.
     fn look(&mut self, cluster: &Cluster) -> Result<()> {
         let node = cluster.nodes.iter().find(|node| node.name() == EIGHT_CARDS);
-        let state = node.context("no node of eight cards")?.driver_state()?;
-        let mut shares: BTreeMap<&str, u64> = BTreeMap::new();
-        let clients = || state.processes.iter().filter(|it| is_client(it));
-        for client in clients() {
-            let limit = client.limit_mib.context("a client without a limit")?;
-            *shares.entry(&client.gpu).or_default() += limit;
-        }
-        for gpu in &state.gpus {
-            let held = shares.get(gpu.uuid.as_str()).copied().unwrap_or_default();
-            ensure!(
-                held <= gpu.total_mib,
-                "clients of `{}` have {held} MiB of {} in shares",
-                gpu.uuid,
-                gpu.total_mib
-            );
-        }
+        let count = count_within_limits(node.context("no node of eight cards")?)?;
         let phases = "jsonpath={range .items[*]}{.metadata.name} {.status.phase} {.status.reason} {.metadata.deletionTimestamp}{\"\\n\"}{end}";
         // The API server may be away.
         let pods = cluster.kubectl(&["get", "pods", "-l", "e2e=user", "-o", phases]);
@@ -172,7 +157,7 @@ impl Race {
             }
         }
         self.looks += 1;
-        self.most = self.most.max(clients().count());
+        self.most = self.most.max(count);
         Ok(())
     }
 
@@ -274,10 +259,8 @@ fn untrue(cluster: &Cluster) -> Result<Vec<String>> {
 fn kill_plugin(cluster: &Cluster) -> Result<()> {
     let node = cluster.nodes.iter().find(|node| node.name() == EIGHT_CARDS);
     let node = node.context("no node of eight cards")?;
-    let listed = node.host().run("ps", &["-eo", "pid=,args="])?;
-    let plugin = listed.lines().find(|line| line.contains("mpshare device-plugin"));
-    let pid = plugin.and_then(|line| line.split_whitespace().next()).context("no device plugin")?;
-    node.host().run("kill", &["-9", pid]).map(drop)
+    let plugin = node.pids_of("mpshare device-plugin")?;
+    node.kill(*plugin.first().context("no device plugin")?)
 }
 
 /// Waits until a pod of ours has all containers again and the node its units.

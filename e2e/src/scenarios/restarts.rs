@@ -48,7 +48,7 @@ fn in_place(cluster: &Cluster) -> Result<()> {
     let node = cluster.nodes.iter().find(|node| node.name() == TWO_CARDS);
     let before = clients(cluster)?;
     for (client, node) in before.keys().zip(node) {
-        node.host().run("kill", &["-9", &client.pid.to_string()])?;
+        node.kill(client.pid)?;
     }
     eventually("the container runs again", Duration::from_mins(1), || {
         let now = clients(cluster)?;

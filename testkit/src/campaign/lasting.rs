@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use super::Campaign;
 use super::action::{File, Lasting};
-use super::scene::{daemon_of, directory_of, server_of, signal, stop};
+use super::scene::{daemon_of, directory_of, server_of, signal};
 use super::strike::clear;
 use crate::fakekube::{Effect, Matching, Times};
 
@@ -165,7 +165,7 @@ impl Campaign {
 
     async fn stop(&self, pid: Option<i32>) -> Result<Option<Undo>> {
         let Some(pid) = pid else { return Ok(None) };
-        stop(&self.node, pid).await?;
+        self.node.stop_process(pid).await?;
         Ok(Some(Undo::Continue(pid)))
     }
 

@@ -147,10 +147,16 @@ impl Processes {
         let live = lock(&self.live).clone();
         let present: Vec<u32> = processes().collect();
         for pid in &present {
-            if written.contains_key(pid) || is_becoming_another(*pid) {
+            if written.contains_key(pid) {
                 continue;
             }
-            let parent = marked_container(*pid).and_then(|id| live.iter().find(|l| *l.1 == id));
+            let environment = environment(*pid);
+            // It is between two programs: nothing can be said of it until it is the next.
+            if environment.as_ref().is_some_and(Vec::is_empty) {
+                continue;
+            }
+            let mark = environment.as_deref().and_then(mark_in);
+            let parent = mark.and_then(|id| live.iter().find(|l| *l.1 == id));
             let has_file = parent.is_some_and(|(main, _)| copy_cgroup(proc_root, *main, *pid));
             written.insert(*pid, has_file);
         }
@@ -254,15 +260,16 @@ fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Whether a process has no environment just now: it is between two programs, and nothing can be said
-/// of it until it is the next.
-fn is_becoming_another(pid: u32) -> bool {
-    std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| environment.is_empty())
-}
-
 /// The container that a process belongs to, by its environment.
 fn marked_container(pid: u32) -> Option<String> {
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    mark_in(&environment(pid)?)
+}
+
+fn environment(pid: u32) -> Option<Vec<u8>> {
+    std::fs::read(format!("/proc/{pid}/environ")).ok()
+}
+
+fn mark_in(environment: &[u8]) -> Option<String> {
     let mut variables = environment.split(|byte| *byte == 0);
     let prefix = format!("{CONTAINER_ENV}=");
     let value = variables.find_map(|variable| variable.strip_prefix(prefix.as_bytes()))?;

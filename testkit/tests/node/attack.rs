@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use mpshare_api::{Allocations, read_document};
 use mpshare_sim_state::{ProcessKind, SimState};
 use mpshare_testkit::simnode::{Role, SimNode};
-use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::scene::logs;
@@ -24,23 +23,6 @@ mod tenant;
 /// Sends a signal to one process that a test started, or that the node did.
 fn signal(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
-}
-
-/// Stops a process, but not while it holds the simulator's lock: that would stop the whole node,
-/// as no real driver does.
-async fn stop(node: &SimNode, pid: i32) {
-    let lock = std::fs::File::open(node.store().dir().join("lock")).unwrap();
-    loop {
-        signal(pid, Signal::STOP);
-        for _ in 0..20 {
-            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                flock(&lock, FlockOperation::Unlock).unwrap();
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        signal(pid, Signal::CONT);
-    }
 }
 
 /// The PID of a role's process.

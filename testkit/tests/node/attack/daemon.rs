@@ -10,7 +10,7 @@ use mpshare_testkit::fakekubelet::{Phase, PodHandle};
 use mpshare_testkit::simnode::{Role, Setup, SimNode};
 use rustix::process::Signal;
 
-use super::{check, check_for, logged, pid_of, signal, stop};
+use super::{check, check_for, logged, pid_of, signal};
 use crate::scene::{
     GPU, PATIENCE, bare, card, client, hold, label, logs, ready, running, supervised, wait_or,
     write_config,
@@ -102,7 +102,7 @@ async fn a_session_that_outlasts_all_patience_makes_no_daemon_dead_and_no_held_u
 async fn a_stopped_daemon_holds_up_its_card_only_and_comes_back() {
     let node = running(Setup::two_cards(), 2).await;
     let daemon = ready(&node, 0).await.daemon.unwrap().pid;
-    stop(&node, daemon).await;
+    node.stop_process(daemon).await.unwrap();
     label(&node, 4).await;
     card(&node, 1, "ready at the new size", is_ready_for(4)).await;
     let first = Setup::two_cards().cards[0].1;
@@ -258,7 +258,7 @@ async fn an_idle_container_that_comes_from_a_shared_card_keeps_its_daemon() {
 async fn a_stopped_supervisor_lets_nobody_in_unverified() {
     let node = running(Setup::two_cards(), 2).await;
     let supervisor = pid_of(&node, Role::Supervisor);
-    stop(&node, supervisor).await;
+    node.stop_process(supervisor).await.unwrap();
     let wide = node.kubelet().admit(client("wide", 2, "10Gi"));
     wait_or("it is granted", || logs(&node), || !wide.devices("c", GPU).is_empty()).await;
     label(&node, 4).await;

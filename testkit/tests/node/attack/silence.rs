@@ -7,7 +7,7 @@ use mpshare_testkit::fakekubelet::{Phase, PodHandle};
 use mpshare_testkit::simnode::{Role, Setup, SimNode};
 use rustix::process::Signal;
 
-use super::{check, check_for, logged, signal, stop};
+use super::{check, check_for, logged, signal};
 use crate::scene::{GPU, card, client, hold, logs, ready, running, wait_or};
 
 /// A node with one card in two units, a pod on one of them, and the card's daemon.
@@ -23,7 +23,7 @@ async fn one_card() -> (SimNode, PodHandle, i32) {
 
 /// Stops the card's daemon and waits until the supervisor has asked it in vain.
 async fn silence(node: &SimNode, daemon: i32) {
-    stop(node, daemon).await;
+    node.stop_process(daemon).await.unwrap();
     let has_limits = |card: &GpuStatus| card.daemon.as_ref().is_some_and(|d| d.limits.is_some());
     let status = card(node, 0, "silent", |card| !has_limits(card)).await;
     assert_eq!(status.state, GpuState::Ready, "{status:#?}");

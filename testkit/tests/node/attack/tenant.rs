@@ -104,7 +104,7 @@ async fn a_stopped_client_process_holds_up_neither_the_supervisor_nor_a_config()
     let node = running(one_card(), 2).await;
     let stopped = hold(&node, client("stopped", 1, "1Gi")).await;
     let pid = i32::try_from(stopped.status().pids()["c"]).unwrap();
-    super::stop(&node, pid).await;
+    node.stop_process(pid).await.unwrap();
     crate::scene::label(&node, 4).await;
     node.kubelet().wait_allocatable(GPU, 3, crate::scene::PATIENCE).await.unwrap();
     hold(&node, client("later", 1, "1Gi")).await;
