@@ -24,11 +24,13 @@ use crate::steps::{Holder, Outdated, Seen, ServerSeen, Step, Stray};
 mod directories;
 mod error;
 mod replacing;
+mod strays;
 
 use directories::make_directories;
 
 pub(crate) use directories::subdirectories;
 pub(crate) use error::{CardError, chain};
+pub(crate) use strays::Mute;
 
 /// For how long `quit` may wait for clients that came in since they were counted.
 const QUIT_DRAIN: Duration = Duration::from_secs(5);
@@ -64,6 +66,8 @@ pub(crate) struct Card {
     pub start_deadline: Duration,
     /// A server whose worker has seen that it won't come to itself, and how it was.
     pub given_up: Option<(ProcessId, &'static str)>,
+    /// Daemons of former configs that give no answer.
+    pub mute: Mute,
     /// Whether the card had clients when it was last looked at.
     pub load: Load,
 }
@@ -88,10 +92,17 @@ impl Card {
         };
         for paths in self.directories(wanted.as_ref())? {
             let daemon = self.daemon(&paths)?;
-            let is_wanted = Some(&paths) == wanted.as_ref();
+            if Some(&paths) != wanted.as_ref() {
+                match self.look_at_stray(daemon.as_ref(), &paths)? {
+                    Some(Live::Foreign(pid)) => seen.daemon = Holder::Foreign(pid),
+                    Some(Live::Ours(stray)) => seen.strays.push(stray),
+                    None => {}
+                }
+                continue;
+            }
             let holder = match self.holder(daemon.as_ref()) {
                 // One that was told to quit has no session left by which it could be asked.
-                Err(error) if is_wanted && error.is_passing() => {
+                Err(error) if error.is_passing() => {
                     let quitting = self.quitting(daemon.as_ref()).ok_or(error)?;
                     Some(Live::Ours(quitting))
                 }
@@ -99,12 +110,8 @@ impl Card {
             };
             match holder {
                 Some(Live::Foreign(pid)) => seen.daemon = Holder::Foreign(pid),
-                Some(Live::Ours(process)) if is_wanted => {
+                Some(Live::Ours(process)) => {
                     self.look_at_planned(daemon.as_ref(), process, &mut seen)?;
-                }
-                Some(Live::Ours(_)) => {
-                    let clients = count_clients(daemon.as_ref())?;
-                    seen.strays.push(Stray { dir: paths.dir().to_owned(), clients });
                 }
                 None => {}
             }
@@ -132,7 +139,8 @@ impl Card {
         if let Some(was) = self.former_driver(process) {
             let clients = self.clients_by_driver()?;
             let dir = daemon.site().pipe.path();
-            let stray = Stray { dir: dir.parent().unwrap_or(dir).to_owned(), clients };
+            let stray =
+                Stray { dir: dir.parent().unwrap_or(dir).to_owned(), clients, is_mute: false };
             seen.outdated = Some(Outdated { daemon: stray, was });
             // Its answers are those of another version.
             return Ok(());
@@ -268,6 +276,7 @@ impl Card {
             }
             Step::StartServer => self.start_server(plan),
             Step::EndServer => self.end_server(plan),
+            Step::EndStray(dir) => self.end_stray(dir),
             Step::EndDaemon => {
                 warn!(%gpu, "ending an MPS daemon that was told to quit and doesn't");
                 self.verified = None;
@@ -286,7 +295,7 @@ impl Card {
         self.wanted_paths(plan).map(|paths| self.daemon(&paths)).transpose()
     }
 
-    fn holder(&mut self, daemon: &dyn ControlDaemon) -> Result<Option<Live>, CardError> {
+    fn holder(&mut self, daemon: &dyn ControlDaemon) -> Result<Option<Live<ProcessId>>, CardError> {
         let Some(process) = daemon.holder()? else {
             return Ok(None);
         };
@@ -454,25 +463,23 @@ impl Card {
         };
         Ok((self.ports.daemons)(site, self.profile, self.driver.as_ref()))
     }
-
-    /// The wanted directory and every other one that this card has, or had under a former plan.
-    fn directories(&self, wanted: Option<&GpuPaths>) -> Result<Vec<GpuPaths>, CardError> {
-        let mut found: Vec<GpuPaths> = wanted.cloned().into_iter().collect();
-        for domain in subdirectories(self.root.path())? {
-            for resource in subdirectories(&domain)? {
-                let paths = GpuPaths::at(resource.join(self.gpu.uuid.short()));
-                if paths.pipe().is_dir() && !found.contains(&paths) {
-                    found.push(paths);
-                }
-            }
-        }
-        Ok(found)
-    }
 }
 
-enum Live {
-    Ours(ProcessId),
+/// Whoever holds a directory.
+enum Live<T> {
+    /// A daemon of ours, and what is known of it.
+    Ours(T),
+    /// Another process.
     Foreign(i32),
+}
+
+impl<T> Live<T> {
+    fn map<U>(self, known: impl FnOnce(T) -> U) -> Live<U> {
+        match self {
+            Self::Ours(it) => Live::Ours(known(it)),
+            Self::Foreign(pid) => Live::Foreign(pid),
+        }
+    }
 }
 
 fn count_clients(daemon: &dyn ControlDaemon) -> Result<usize, CardError> {

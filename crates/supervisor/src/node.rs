@@ -340,6 +340,7 @@ impl Node {
                 overheard: Overheard::default(),
                 start_deadline: self.options.start_deadline,
                 given_up: None,
+                mute: BTreeMap::new(),
                 start_limits: StartLimits::default(),
                 load: Load::Idle,
             },

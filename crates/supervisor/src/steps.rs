@@ -66,6 +66,8 @@ pub(crate) struct Stray {
     pub dir: PathBuf,
     /// Its clients.
     pub clients: usize,
+    /// Whether it has given no answer for long.
+    pub is_mute: bool,
 }
 
 /// A daemon that was started under another driver than the one that is loaded now.
@@ -98,6 +100,8 @@ pub(crate) enum Step {
     AwaitServer,
     /// End a daemon that the plan doesn't want; it has no clients.
     Quit(PathBuf),
+    /// The same by its process, since it can't be told.
+    EndStray(PathBuf),
     /// Nothing can be done before something else changes.
     Wait(Reason),
     /// The card can't be what the plan wants before something else on the node changes.
@@ -116,6 +120,7 @@ impl Step {
                 | Self::EndServer
                 | Self::EndDaemon
                 | Self::Quit(_)
+                | Self::EndStray(_)
         )
     }
 }
@@ -130,6 +135,7 @@ pub(crate) fn next_step(wanted: &Hosting, seen: &Seen) -> Step {
     }
     if let Some(stray) = seen.strays.first() {
         return match stray.clients {
+            0 if stray.is_mute => Step::EndStray(stray.dir.clone()),
             0 => Step::Quit(stray.dir.clone()),
             clients => Step::Wait(Reason::WaitingForClients { gpu: seen.gpu.clone(), clients }),
         };
@@ -267,7 +273,7 @@ mod tests {
     }
 
     fn beside(clients: usize) -> Seen {
-        let stray = Stray { dir: "/x".into(), clients };
+        let stray = Stray { dir: "/x".into(), clients, is_mute: false };
         Seen { strays: vec![stray], has_mode_to_restore: true, ..untouched() }
     }
 
@@ -288,6 +294,14 @@ mod tests {
         assert_eq!(next_step(&Hosting::Exclusive, &seen), Step::RestoreComputeMode);
         seen.has_mode_to_restore = false;
         assert_eq!(next_step(&Hosting::Exclusive, &seen), Step::Settled);
+    }
+
+    #[test]
+    fn an_idle_daemon_that_gives_no_answer_ends_by_its_process() {
+        let mut seen = beside(0);
+        seen.strays[0].is_mute = true;
+        assert_eq!(next_step(&mps(1), &seen), Step::EndStray("/x".into()));
+        assert!(Step::EndStray("/x".into()).disrupts());
     }
 
     #[test]
@@ -320,7 +334,7 @@ mod tests {
     #[test]
     fn a_daemon_of_a_former_driver_ends_when_it_has_no_clients() {
         let beside = |clients| {
-            let daemon = Stray { dir: "/x".into(), clients };
+            let daemon = Stray { dir: "/x".into(), clients, is_mute: false };
             let outdated = Some(Outdated { daemon, was: "550.1".to_owned() });
             next_step(&mps(1), &Seen { outdated, ..running(1) })
         };

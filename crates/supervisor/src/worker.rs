@@ -266,7 +266,8 @@ impl Worker {
                 | Step::Apply(_)
                 | Step::EndServer
                 | Step::EndDaemon
-                | Step::Quit(_) => {}
+                | Step::Quit(_)
+                | Step::EndStray(_) => {}
             }
             if step.disrupts() && !self.is_withdrawn(plan) {
                 return Ok(Progress::Withdrawing);

@@ -10,7 +10,8 @@ use mpshare_testkit::simnode::{Role, Setup, SimNode};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::scene::{
-    GPU, PATIENCE, bound, card, client, hold, hold_bound, logs, pod_event, ready, running, wait_or,
+    GPU, PATIENCE, bound, card, client, hold, hold_bound, label, logs, pod_event, ready, running,
+    wait_or,
 };
 
 fn setup(supervisor: &[&'static str]) -> Setup {
@@ -313,6 +314,22 @@ async fn a_server_that_a_tenant_shuts_down_is_told_of_and_comes_back() {
         node.store().read().unwrap().processes.iter().filter(|it| it.kind == kind).count()
     };
     assert_eq!(kinds(ProcessKind::MpsServer), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_at_its_start_does_not_keep_a_card_from_another_config() {
+    let node = running(one_card(&["--server-start-deadline", "5"]), 2).await;
+    node.store().update(|state| state.faults.server_hangs_at_start = true).unwrap();
+    let server = server_of(&node, 0).await;
+    kill_process(Pid::from_raw(server).unwrap(), Signal::KILL).unwrap();
+    card(&node, 0, "starting a server", |gpu| gpu.state == GpuState::Starting).await;
+    // The card is one whole unit now, and needs no daemon.
+    label(&node, 1).await;
+    node.store().update(|state| state.faults.server_hangs_at_start = false).unwrap();
+    let is_whole = |gpu: &GpuStatus| gpu.state == GpuState::Ready && gpu.daemon.is_none();
+    card(&node, 0, "whole", is_whole).await;
+    let state = node.store().read().unwrap();
+    assert!(state.processes.iter().all(|process| process.kind != ProcessKind::MpsServer));
 }
 
 #[tokio::test(flavor = "multi_thread")]

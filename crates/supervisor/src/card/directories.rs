@@ -6,7 +6,26 @@ use std::path::{Path, PathBuf};
 
 use mpshare_api::{GpuPaths, MpsRoot};
 
-use super::CardError;
+use super::{Card, CardError};
+
+impl Card {
+    /// The wanted directory and every other one that this card has, or had under a former plan.
+    pub(super) fn directories(
+        &self,
+        wanted: Option<&GpuPaths>,
+    ) -> Result<Vec<GpuPaths>, CardError> {
+        let mut found: Vec<GpuPaths> = wanted.cloned().into_iter().collect();
+        for domain in subdirectories(self.root.path())? {
+            for resource in subdirectories(&domain)? {
+                let paths = GpuPaths::at(resource.join(self.gpu.uuid.short()));
+                if paths.pipe().is_dir() && !found.contains(&paths) {
+                    found.push(paths);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
 
 pub(super) fn make_directories(
     root: &MpsRoot,
