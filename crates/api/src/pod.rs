@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use mpshare_core::ledger::{Demand, NodeName, PodFacts, PodUid, Stage, Wish};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::names::{ALLOCATION, GPU_COUNT, GPU_RESOURCE, MEMORY_RESOURCE};
+use crate::names::{ALLOCATION, GPU_COUNT, GPU_RESOURCE, MEMORY_RESOURCE, V1_ASSIGNED};
 use crate::pod_allocation::claim;
 
 /// The resources that are ours to place.
@@ -121,6 +121,12 @@ impl Pod {
             node: node.map(NodeName),
             demand,
             claim: claim(self.metadata.annotations.get(ALLOCATION).map(String::as_str)),
+            // Who plans a place writes `false` beside it.
+            is_confirmed: self
+                .metadata
+                .annotations
+                .get(V1_ASSIGNED)
+                .is_none_or(|text| text != "false"),
         })
     }
 }

@@ -7,10 +7,11 @@
 //!
 //! And a pod that took the place of one that is still on its way isn't corrected before that one
 //! has taken the place that is left: until then the two claims add up to the truth, card by card.
+//! Nobody waits for others than such, or with pods that come and go nothing would ever be corrected.
 //! By the same reason what the device plugin steers by are the plans, and not the claims, while
 //! these are being corrected ([`plans`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mpshare_api::Holdings;
 use mpshare_api::bound_pods::PodEnding;
@@ -23,7 +24,7 @@ use mpshare_api::names::{
 use mpshare_api::pod::Pod;
 use mpshare_api::pod_allocation::annotations;
 use mpshare_core::GpuUuid;
-use mpshare_core::ledger::{Allocation, Card, Claim, Demand, PodFacts, PodUid, Wish};
+use mpshare_core::ledger::{Allocation, Card, Claim, Demand, PodFacts, PodUid, Wish, is_memory};
 
 use crate::pods::kubelet_uid;
 
@@ -33,23 +34,23 @@ const TRUE: &str = "true";
 
 /// A pod of the node that asks for units.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NodePod {
+pub struct NodePod {
     /// What the ledger knows of it.
-    pub(crate) facts: PodFacts,
+    pub facts: PodFacts,
     /// Its UID in the kubelet's books: of a static pod it is another one than the API's
     /// (facts/kubernetes.md 10).
-    pub(crate) kubelet_uid: String,
+    pub kubelet_uid: String,
     /// When it was created.
-    pub(crate) created: String,
+    pub created: String,
     /// Whether its annotations say that its units have been handed out, where they say such things.
-    pub(crate) is_assigned: bool,
+    pub is_assigned: bool,
     /// That the kubelet is ending it.
-    pub(crate) ending: Option<PodEnding>,
+    pub ending: Option<PodEnding>,
 }
 
 impl NodePod {
     /// Of a pod; `None` when it asks for nothing of ours or has ended.
-    pub(crate) fn of(pod: &Pod, created: String) -> Option<Self> {
+    pub fn of(pod: &Pod, created: String) -> Option<Self> {
         let facts = pod.facts()?;
         let asks_memory =
             facts.demand.wishes().iter().any(|wish| wish.resource.as_str() == MEMORY_RESOURCE);
@@ -62,17 +63,20 @@ impl NodePod {
 
 /// A change of one pod's annotations.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Correction {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
+pub struct Correction {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
     /// A pod that has the name by now is another one.
-    pub(crate) uid: String,
-    pub(crate) change: Change,
+    pub uid: String,
+    /// What to change.
+    pub change: Change,
 }
 
 /// What to change.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Change {
+pub enum Change {
     /// The claim is wrong.
     Withdraw,
     /// The claim is right, and the units have been handed out.
@@ -83,7 +87,7 @@ pub(crate) enum Change {
 
 impl Change {
     /// The annotations to write; `None` for one that is to go.
-    pub(crate) fn annotations(&self) -> BTreeMap<&'static str, Option<String>> {
+    pub fn annotations(&self) -> BTreeMap<&'static str, Option<String>> {
         match self {
             Self::Withdraw => {
                 [ALLOCATION, V1_INDEX, V1_DEVICE, V2_ALLOCATION].map(|key| (key, None)).into()
@@ -99,10 +103,10 @@ impl Change {
 /// Where pods were planned, by UID. A pod's plan is its claim, but for the time in which claims are
 /// being corrected: then it is what the claim was before, so that all plans together go on to add up
 /// to the truth.
-pub(crate) type Plans = BTreeMap<PodUid, Claim>;
+pub type Plans = BTreeMap<PodUid, Claim>;
 
 /// The plans from now on.
-pub(crate) fn plans(
+pub fn plans(
     before: &Plans,
     pods: &[NodePod],
     holdings: Option<&Holdings>,
@@ -124,7 +128,7 @@ pub(crate) fn plans(
 }
 
 /// What has to be written now, given the node's cards and who holds what of them.
-pub(crate) fn corrections(
+pub fn corrections(
     pods: &[NodePod],
     plans: &Plans,
     holdings: &Holdings,
@@ -134,60 +138,70 @@ pub(crate) fn corrections(
     let cards = gpus.cards();
     let (mut now, mut wrong, mut missing) = (Vec::new(), Vec::new(), Vec::new());
     let mut exchanged = Exchange::default();
-    let mut all_have_come = true;
     for pod in pods {
         let truth = match truth(pod, holdings, &cards) {
             Truth::At(truth) => truth,
             Truth::OnItsWay => {
-                all_have_come = false;
+                exchanged.await_one(plans.get(&pod.facts.uid));
                 continue;
             }
             Truth::Odd | Truth::NotShared => continue,
         };
-        let plan = plans.get(&pod.facts.uid);
-        let plan = if let Some(Claim::Of(plan)) = plan { Some(plan) } else { None };
-        if let Some(plan) = plan.filter(|plan| **plan != truth) {
-            exchanged.note(plan, &truth);
-        }
+        exchanged.note(plans.get(&pod.facts.uid), &truth);
         match &pod.facts.claim {
             Claim::Of(claimed) if *claimed == truth && pod.is_assigned => {}
             Claim::Of(claimed) if *claimed == truth => now.push(correct(pod, Change::Assigned)),
             Claim::Of(_) => wrong.push(correct(pod, Change::Withdraw)),
             Claim::Absent | Claim::Unreadable => {
                 let all = claim(&truth, &pod.facts, &cards);
-                missing.push((correct(pod, Change::Claim(all)), plan.is_some()));
+                missing.push(correct(pod, Change::Claim(all)));
             }
         }
     }
-    let is_closed = exchanged.is_closed();
-    if wrong.is_empty() {
-        let may = |was_planned: bool| all_have_come || was_planned && is_closed;
-        now.extend(missing.into_iter().filter(|(_, was_planned)| may(*was_planned)).map(|it| it.0));
-    } else if all_have_come || is_closed {
-        now.append(&mut wrong);
+    if exchanged.is_over() {
+        now.append(if wrong.is_empty() { &mut missing } else { &mut wrong });
     }
     now.sort_unstable();
     now
 }
 
-/// Places that were planned and aren't taken, less those that are taken and weren't planned, by
-/// units and card.
+/// Whose place has been taken by whom.
 #[derive(Debug, Default)]
-struct Exchange(BTreeMap<(u64, GpuUuid), i64>);
+struct Exchange {
+    /// Places that were taken, less those that were planned, of pods that have come; by units and
+    /// card.
+    taken: BTreeMap<(u64, GpuUuid), i64>,
+    /// The plans of those that haven't.
+    awaited: BTreeSet<(u64, GpuUuid)>,
+}
 
 impl Exchange {
-    fn note(&mut self, plan: &Allocation, truth: &Allocation) {
-        for (allocation, one) in [(plan, 1), (truth, -1)] {
-            for (gpu, units) in allocation.0.values().flatten() {
-                *self.0.entry((*units, gpu.clone())).or_default() += one;
-            }
+    fn note(&mut self, plan: Option<&Claim>, truth: &Allocation) {
+        let plan = plan.into_iter().flat_map(places).map(|place| (place, -1));
+        for (place, one) in of(truth).map(|place| (place, 1)).chain(plan) {
+            *self.taken.entry(place).or_default() += one;
         }
     }
 
-    /// Whether pods that have come have exchanged places among themselves.
-    fn is_closed(&self) -> bool {
-        self.0.values().all(|count| *count == 0)
+    fn await_one(&mut self, plan: Option<&Claim>) {
+        self.awaited.extend(plan.into_iter().flat_map(places));
     }
+
+    /// Whether nobody is on its way whose place somebody has taken.
+    fn is_over(&self) -> bool {
+        let more_than_planned = self.taken.iter().filter(|(_, count)| **count > 0);
+        more_than_planned.map(|(place, _)| place).all(|place| !self.awaited.contains(place))
+    }
+}
+
+/// The places that a claim names, by units and card.
+fn places(claim: &Claim) -> impl Iterator<Item = (u64, GpuUuid)> {
+    let allocation = if let Claim::Of(allocation) = claim { Some(allocation) } else { None };
+    allocation.into_iter().flat_map(of)
+}
+
+fn of(allocation: &Allocation) -> impl Iterator<Item = (u64, GpuUuid)> {
+    allocation.0.values().flatten().map(|(gpu, units)| (*units, gpu.clone()))
 }
 
 /// How many units of each card pods have that are there: the truth that a scheduler's ledger can be
@@ -233,12 +247,14 @@ fn claim(truth: &Allocation, pod: &PodFacts, cards: &[Card]) -> BTreeMap<&'stati
 
 /// Whether a container asks for units of shared cards of the node.
 fn is_shared(wish: &Wish, cards: &[Card]) -> bool {
+    let mut offered = cards.iter().filter(|card| card.resource == wish.resource);
+    // Units of memory are placed also where a card has one alone.
+    if is_memory(&wish.resource) {
+        return offered.next().is_some();
+    }
     // A whole card is told of only when it is drained, beside shared ones too.
     let is_drained_whole = |card: &&Card| card.is_whole() && card.not_ready.is_some();
-    let mut offered = cards
-        .iter()
-        .filter(|card| card.resource == wish.resource && !is_drained_whole(card))
-        .peekable();
+    let mut offered = offered.filter(|card| !is_drained_whole(card)).peekable();
     offered.peek().is_some() && offered.all(|card| !card.is_whole())
 }
 

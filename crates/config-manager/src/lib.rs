@@ -16,7 +16,7 @@
 //! | `announcement` | what changed since last time -> Events (pure) |
 //! | `pod_events` | what of it concerns single pods -> Events on them (pure) |
 //! | `inventory` | config x status x live shares -> the node annotations (pure) |
-//! | `handoff` | pods x who holds what -> their annotations (pure) |
+//! | [`handoff`] | pods x who holds what -> their annotations (pure) |
 //! | `allowance` | how often something may be said (pure) |
 //! | `pods` | the node's pods, and which of them ask for units |
 //! | `usage` | how much of each card is in use, as often as it is published (pure) |
@@ -32,7 +32,7 @@ mod backoff;
 pub mod choice;
 mod condition;
 mod drain;
-mod handoff;
+pub mod handoff;
 mod inventory;
 mod node_status;
 mod options;

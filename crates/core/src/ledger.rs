@@ -10,6 +10,7 @@
 
 mod book;
 mod demand;
+mod departed;
 mod fit;
 mod usage;
 
@@ -19,7 +20,7 @@ mod tests;
 pub use book::{Ledger, Reserved};
 pub use demand::{Demand, Stage, Wish};
 pub use fit::{Lack, Plan, Unfit};
-pub use usage::{CardUse, NodeUse};
+pub use usage::{CardUse, NodeUse, is_memory};
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -150,4 +151,6 @@ pub struct PodFacts {
     pub demand: Demand,
     /// Where its annotation says that it is.
     pub claim: Claim,
+    /// Whether its node has said that it is there. Until then a pod of its size may have its place.
+    pub is_confirmed: bool,
 }

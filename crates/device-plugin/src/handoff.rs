@@ -3,8 +3,9 @@
 //!
 //! The kubelet names no pod when it asks for ids. Bound pods that its checkpoint doesn't know yet
 //! are the ones that it may be asking for, since it writes the checkpoint after each container
-//! (facts/kubernetes.md 1.8). A pod may take what was planned for another one of its size; what is
-//! left then is the place that was planned for itself, so that plans are counted and not matched.
+//! (facts/kubernetes.md 1.8), but for those that it did know: they have ended, which the API learns
+//! later. A pod may take what was planned for another one of its size; what is left then is the place
+//! that was planned for itself, so that plans are counted and not matched.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,40 +18,78 @@ use mpshare_kubelet::checkpoint::Entry;
 
 use crate::ledger::PodResources;
 
-/// How many units each container wants that the kubelet may be asking `resource` for.
-pub(crate) fn awaited(
-    bound: &BoundPods,
-    checkpoint: &[Entry],
-    resource: &ResourceName,
-) -> Vec<u64> {
-    let is_waiting =
-        |(pod, container): &Place<'_>| entries(checkpoint, pod, container).count() == 0;
-    containers(bound, resource).filter(is_waiting).map(|(_, container)| container.units).collect()
+/// The containers that the kubelet has given something, also those that have ended, until the API
+/// says so.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Come(BTreeSet<(String, String)>);
+
+impl Come {
+    /// Takes note of who has come, and forgets who is gone.
+    pub fn note(&mut self, bound: &BoundPods, checkpoint: &[Entry]) {
+        self.0.retain(|(uid, _)| bound.pods.iter().any(|pod| pod.uid == *uid));
+        let is_bound = |entry: &&Entry| bound.pods.iter().any(|pod| pod.uid == entry.pod_uid);
+        let new = checkpoint.iter().filter(is_bound);
+        self.0.extend(new.map(|entry| (entry.pod_uid.clone(), entry.container.clone())));
+    }
+
+    fn has(&self, (pod, container): &Place<'_>) -> bool {
+        self.0.contains(&(pod.uid.clone(), container.name.clone()))
+    }
 }
 
-/// What was planned of `resource` and has been taken by nobody.
-pub(crate) fn slots(bound: &BoundPods, checkpoint: &[Entry], resource: &ResourceName) -> Vec<Slot> {
-    let (mut slots, places): (Vec<Slot>, Vec<Place<'_>>) = containers(bound, resource)
+/// How many units each container wants that the kubelet may be asking `resource` for.
+pub(crate) fn awaited(bound: &BoundPods, come: &Come, resource: &ResourceName) -> Vec<u64> {
+    let waiting = containers(bound, resource).filter(|place| !come.has(place));
+    waiting.map(|(_, container)| container.units).collect()
+}
+
+/// What was planned of `resource` and has been taken by nobody: as many places of each size as
+/// containers are awaited of it at most.
+pub fn slots(
+    bound: &BoundPods,
+    checkpoint: &[Entry],
+    come: &Come,
+    resource: &ResourceName,
+) -> Vec<Slot> {
+    let has_ended = |place: &Place<'_>| {
+        come.has(place) && entries(checkpoint, place.0, place.1).next().is_none()
+    };
+    // Whoever came without a plan has taken nothing of one.
+    let planned: Vec<(Slot, Place<'_>)> = containers(bound, resource)
+        .filter(|place| !has_ended(place))
         .filter_map(|place| {
             let gpu: GpuUuid = place.1.gpu.as_ref()?.parse().ok()?;
             Some((Slot { units: place.1.units, gpu }, place))
         })
-        .unzip();
-    // Whoever came without a plan has taken nothing of one.
-    let mut taken: BTreeMap<(u64, GpuUuid), usize> = BTreeMap::new();
-    for (pod, container) in places {
-        for gpu in entries(checkpoint, pod, container).filter_map(card) {
-            *taken.entry((container.units, gpu)).or_default() += 1;
+        .collect();
+    let (come, awaited): (Vec<_>, Vec<_>) = planned.iter().partition(|(_, place)| come.has(place));
+    let taken = come.iter().flat_map(|(slot, (pod, container))| {
+        let cards = entries(checkpoint, pod, container).filter_map(card);
+        cards.map(|gpu| Slot { units: slot.units, gpu })
+    });
+    let mut taken: Vec<Slot> = taken.collect();
+    // Of whom the place is that is still there: of whoever was planned on it, or else of one whose own
+    // place has been taken.
+    let mut left = Vec::new();
+    let mut displaced = Vec::new();
+    for (slot, _) in &awaited {
+        if take(&mut taken, slot) { displaced.push(slot.units) } else { left.push(slot.clone()) }
+    }
+    for (slot, _) in &come {
+        if !take(&mut taken, slot)
+            && let Some(at) = displaced.iter().position(|units| *units == slot.units)
+        {
+            displaced.swap_remove(at);
+            left.push(slot.clone());
         }
     }
-    slots.retain(|slot| match taken.get_mut(&(slot.units, slot.gpu.clone())) {
-        Some(count) if *count > 0 => {
-            *count -= 1;
-            false
-        }
-        Some(_) | None => true,
-    });
-    slots
+    left
+}
+
+/// Takes one like this out, if there is one.
+fn take(slots: &mut Vec<Slot>, one: &Slot) -> bool {
+    let found = slots.iter().position(|slot| slot == one);
+    found.inspect(|at| drop(slots.swap_remove(*at))).is_some()
 }
 
 /// A container in its pod.
@@ -165,16 +204,40 @@ mod tests {
     }
 
     fn left(bound: &BoundPods, checkpoint: &[Entry]) -> Vec<(u64, GpuUuid)> {
-        let slots = slots(bound, checkpoint, &resource(MEM));
+        let mut come = Come::default();
+        come.note(bound, checkpoint);
+        let slots = slots(bound, checkpoint, &come, &resource(MEM));
         slots.into_iter().map(|slot| (slot.units, slot.gpu)).collect()
     }
 
     #[test]
     fn pods_that_the_checkpoint_knows_are_awaited_no_more() {
         let bound = of(vec![bound("a", 7, Some(0)), bound("b", 5, Some(1)), bound("x", 2, None)]);
-        let checkpoint = [entry("a", &[unit(1, 0)])];
-        assert_eq!(awaited(&bound, &checkpoint, &resource(MEM)), [5, 2]);
-        assert_eq!(awaited(&bound, &[], &resource("nvidia.com/gpu")), [0; 0]);
+        let mut come = Come::default();
+        come.note(&bound, &[entry("a", &[unit(1, 0)])]);
+        assert_eq!(awaited(&bound, &come, &resource(MEM)), [5, 2]);
+        assert_eq!(awaited(&bound, &Come::default(), &resource("nvidia.com/gpu")), [0; 0]);
+    }
+
+    #[test]
+    fn who_has_ended_leaves_no_place_to_others_before_the_api_knows() {
+        let bound = of(vec![bound("a", 3, Some(0)), bound("b", 3, Some(1))]);
+        let mut come = Come::default();
+        come.note(&bound, &[entry("a", &[unit(0, 0), unit(0, 1), unit(0, 2)])]);
+        come.note(&bound, &[]);
+        let left = slots(&bound, &[], &come, &resource(MEM));
+        assert_eq!(left, [Slot { units: 3, gpu: uuid(1) }]);
+        assert_eq!(awaited(&bound, &come, &resource(MEM)), [3]);
+        come.note(&of(Vec::new()), &[]);
+        assert_eq!(come, Come::default());
+    }
+
+    #[test]
+    fn the_place_of_one_that_is_elsewhere_is_nobodys_when_nobody_waits_for_another_one() {
+        let bound = of(vec![bound("a", 1, Some(1)), bound("b", 1, Some(2))]);
+        // Whoever had exchanged places with it is gone.
+        let a_on_0 = entry("a", &[unit(0, 0)]);
+        assert_eq!(left(&bound, &[a_on_0]), [(1, uuid(2))]);
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! | `view` | config and report, as others write them |
 //! | `ledger` | who was given what, and whether it is still held |
 //! | `units` | which device list the kubelet should have |
-//! | `handoff` | what was planned for whom, and who has what |
+//! | [`handoff`] | what was planned for whom, and who has what |
 //! | `gate` | whether a container may start |
 //! | `response` | what a container is given |
 //! | `node` | all that is known, and answers from it |
@@ -24,7 +24,7 @@
 mod activity;
 mod control_lock;
 mod gate;
-mod handoff;
+pub mod handoff;
 mod holders;
 mod ledger;
 mod node;

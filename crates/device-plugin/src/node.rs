@@ -20,7 +20,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::Options;
 use crate::activity::Activity;
-use crate::handoff;
+use crate::handoff::{self, Come};
 use crate::ledger::{Clients, Evidence, Ledger, Listing, Outcome, Record, reconcile};
 use crate::problems::Problems;
 use crate::units::{Decision, Inputs, Offers, decide};
@@ -51,6 +51,7 @@ struct State {
     /// Nobody has told of the pod that the kubelet asked for last: until there is news it isn't
     /// waited for again.
     is_untold: bool,
+    come: Come,
     holdings_failures: Failures,
 }
 
@@ -251,6 +252,9 @@ impl State {
         match entries {
             Ok(entries) => {
                 self.checkpoint_failures.over();
+                if let Some(bound) = &self.view.bound {
+                    self.come.note(bound, &entries);
+                }
                 Some(entries)
             }
             Err(error) => {

@@ -16,6 +16,7 @@ mod metrics;
 mod watch;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use kube::Client;
@@ -50,16 +51,29 @@ impl From<TcpListener> for Listeners {
     }
 }
 
+/// How the extender counts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// What memory means that processes without a share use.
+    pub outside: Outside,
+    /// How long a Binding may be on its way that was sent by an extender in our place which has
+    /// died: until it is over nothing is listed, since such a pod would be missed.
+    pub predecessor: Duration,
+}
+
 /// Answers on these listeners until the token is cancelled.
 pub async fn run(
     client: Client,
     listeners: impl Into<Listeners>,
-    outside: Outside,
+    options: Options,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
     let Listeners { calls, status } = listeners.into();
-    let extender = Arc::new(Extender::new(client, outside));
-    let watches = watch::run(&extender);
+    let extender = Arc::new(Extender::new(client, options.outside));
+    let watches = async {
+        tokio::time::sleep(options.predecessor).await;
+        watch::run(&extender).await;
+    };
     let calls = serve(calls, http::router(Arc::clone(&extender)), &shutdown);
     let status = async {
         match status {

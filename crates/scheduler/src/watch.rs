@@ -111,6 +111,9 @@ async fn take_pods(extender: &Extender, events: impl Stream<Item = Event<SlimPod
             Event::InitApply(object) => listed.extend(apply(extender, object)),
             Event::InitDone => {
                 extender.ledger().keep_pods(&listed, &ended_before, extender.now());
+                if !extender.pods_listed.load(Ordering::Acquire) {
+                    extender.ledger().doubt_unconfirmed();
+                }
                 listed.clear();
                 extender.pods_listed.store(true, Ordering::Release);
             }

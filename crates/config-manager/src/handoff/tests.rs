@@ -77,6 +77,26 @@ fn a_pod_that_is_where_it_was_planned_is_only_said_to_be_assigned() {
 }
 
 #[test]
+fn a_card_with_one_unit_of_memory_is_shared_too() {
+    let pod = pod("a", &[1], &json!({ALLOCATION: r#"{"c0":{"GPU-01":1}}"#, V1_ASSIGNED: "false"}));
+    let holdings = Holdings::of(vec![holding("a", "c0", "GPU-00", 1)]);
+    let one_unit = gpus().to_annotation().replace("\"units\":15", "\"units\":1");
+    let one_unit: NodeGpus = one_unit.parse().unwrap();
+    let plans = plans(&Plans::new(), std::slice::from_ref(&pod), Some(&holdings), Some(&one_unit));
+    let all = corrections(&[pod], &plans, &holdings, Some(&one_unit));
+    assert_eq!(all[0].change, Change::Withdraw);
+}
+
+#[test]
+fn a_wrong_claim_waits_for_whoever_was_planned_in_its_place_and_for_nobody_else() {
+    let wrong = || planned("a", "GPU-00", "false");
+    let holdings = given(&[("a", "GPU-01")]);
+    let to_come = |card| planned("b", card, "false");
+    assert_eq!(due(&[wrong(), to_come("GPU-01")], &holdings), []);
+    assert_eq!(due(&[wrong(), to_come("GPU-00")], &holdings), named(&[("a", "withdraw")]));
+}
+
+#[test]
 fn two_pods_that_got_each_others_cards_lose_both_claims_before_one_is_made_again() {
     let holdings = given(&[("a", "GPU-01"), ("b", "GPU-00")]);
     let wrong = [planned("a", "GPU-00", "false"), planned("b", "GPU-01", "false")];

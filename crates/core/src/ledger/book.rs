@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
+use super::departed::{AllDeparted, UNCONFIRMED};
 use super::fit::{Plan, Unfit};
 use super::usage::{NodeUse, UNKNOWN, UNKNOWN_USE};
 use super::{Allocation, Claim, Demand, NodeFacts, NodeName, Outside, PodFacts, PodUid};
@@ -13,15 +14,23 @@ use crate::{Memory, Reason, ResourceName};
 /// up on a request after a minute.
 const UNCERTAIN: Duration = Duration::from_secs(90);
 
+/// How long a claim that has been changed isn't believed: a node has set a wrong one right by then.
+const DOUBTED: Duration = Duration::from_secs(90);
+
 /// All nodes and pods, and what follows from them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Ledger {
     nodes: BTreeMap<NodeName, NodeFacts>,
     /// The resources of all cards that there ever were: a handful.
     resources: BTreeSet<ResourceName>,
     pods: BTreeMap<PodUid, PodFacts>,
-    /// What pods claimed whose claims have been changed since.
-    trusted: BTreeMap<PodUid, Allocation>,
+    /// The pods whose claims have been changed by who knows whom.
+    doubts: BTreeMap<PodUid, Doubt>,
+    /// The pods that weren't confirmed when they were first listed, and until when they aren't
+    /// believed to be where they claim to be; not known before time is looked at.
+    unsure: BTreeMap<PodUid, Option<Duration>>,
+    /// The places of pods that are gone, of each node that has such.
+    departed: BTreeMap<NodeName, AllDeparted>,
     /// The pods of each node.
     bound: BTreeMap<NodeName, BTreeSet<PodUid>>,
     /// Binds in flight. A pod may have one on each of several nodes: an attempt whose end nobody
@@ -33,6 +42,17 @@ pub struct Ledger {
     /// memory that the answers about thousands of nodes fit into a processor's cache.
     openings: HashMap<NodeName, (ResourceName, u64), BuildHasherDefault<DefaultHasher>>,
     outside: Outside,
+}
+
+/// A claim that has become another one.
+#[derive(Debug, Clone)]
+struct Doubt {
+    /// What was claimed before.
+    before: Allocation,
+    /// What is claimed now.
+    now: Allocation,
+    /// From then on it's believed; not known before time is looked at.
+    until: Option<Duration>,
 }
 
 #[derive(Debug, Clone)]
@@ -124,17 +144,34 @@ impl Ledger {
         if let Some(node) = node {
             self.bound.entry(node.clone()).or_default().insert(uid.clone());
             self.settle(&uid);
+            if self.pods.get(&uid).is_some_and(|pod| pod.is_confirmed) {
+                self.unsure.remove(&uid);
+                self.departed.get_mut(&node).map(|departed| departed.clear(&uid));
+            }
             self.count(&node);
+        }
+    }
+
+    /// Has pods that their nodes haven't confirmed yet count on every card: of those that were gone
+    /// before the first list, and may have left them their places, nothing is known.
+    pub fn doubt_unconfirmed(&mut self) {
+        let unconfirmed = self.pods.values().filter(|pod| pod.node.is_some() && !pod.is_confirmed);
+        self.unsure.extend(unconfirmed.map(|pod| (pod.uid.clone(), None)));
+        let nodes: BTreeSet<NodeName> =
+            self.unsure.keys().filter_map(|uid| self.pods.get(uid)?.node.clone()).collect();
+        for node in &nodes {
+            self.count(node);
         }
     }
 
     /// The facts without a claim where that has become another one. A node that corrects a claim
     /// withdraws it first, so that whoever changes it isn't the node, and may want to free a card
-    /// that its pod is on. Believed again is what was claimed before, and what is claimed after a
-    /// withdrawal.
+    /// that its pod is on. Believed again is what was claimed before, what is claimed after a
+    /// withdrawal, and what the node lets stand: a new list of all pods may have hidden from us
+    /// that it did withdraw.
     fn doubted(&mut self, mut facts: PodFacts) -> PodFacts {
         let Claim::Of(claimed) = &facts.claim else {
-            self.trusted.remove(&facts.uid);
+            self.doubts.remove(&facts.uid);
             return facts;
         };
         if let Some(pod) = self.pods.get(&facts.uid)
@@ -142,11 +179,17 @@ impl Ledger {
             && let Claim::Of(known) = &pod.claim
             && known != claimed
         {
-            self.trusted.insert(facts.uid.clone(), known.clone());
+            let doubt = Doubt { before: known.clone(), now: claimed.clone(), until: None };
+            self.doubts.insert(facts.uid.clone(), doubt);
         }
-        match self.trusted.get(&facts.uid) {
-            Some(known) if known == claimed => drop(self.trusted.remove(&facts.uid)),
-            Some(_) => facts.claim = Claim::Unreadable,
+        match self.doubts.get_mut(&facts.uid) {
+            Some(doubt) if doubt.before == *claimed => drop(self.doubts.remove(&facts.uid)),
+            Some(doubt) => {
+                if doubt.now != *claimed {
+                    *doubt = Doubt { now: claimed.clone(), until: None, ..doubt.clone() };
+                }
+                facts.claim = Claim::Unreadable;
+            }
             None => {}
         }
         facts
@@ -154,12 +197,21 @@ impl Ledger {
 
     /// Forgets a pod that has ended, or is gone.
     pub fn remove_pod(&mut self, uid: &PodUid) {
-        self.trusted.remove(uid);
-        let node = self.pods.remove(uid).and_then(|pod| pod.node);
+        let claim = self.pods.get(uid).map(|pod| self.believed(pod));
+        self.doubts.remove(uid);
+        self.unsure.remove(uid);
+        let pod = self.pods.remove(uid);
         self.settle(uid);
-        if let Some(node) = node {
-            self.leave(&node, uid);
+        let Some((pod, claim)) = pod.zip(claim) else { return };
+        let Some(node) = &pod.node else { return };
+        let others = self.bound.get(node).into_iter().flatten();
+        let others: Vec<&PodFacts> = others.filter_map(|uid| self.pods.get(uid)).collect();
+        let mut departed = self.departed.remove(node).unwrap_or_default();
+        departed.leave(&pod, claim, &others);
+        if !departed.is_empty() {
+            self.departed.insert(node.clone(), departed);
         }
+        self.leave(node, uid);
     }
 
     /// Forgets all pods but these, and the binds in `older` of pods that aren't among them: those
@@ -210,10 +262,13 @@ impl Ledger {
             Some(it) if it.state == State::Done => return Ok(Reserved::AlreadyThere),
             Some(it) if it.state == State::InFlight => return Ok(Reserved::Busy),
             // The same place again, since the attempt before may still succeed.
-            Some(it) => {
+            Some(it) if self.is_left(node, it.allocation.as_ref()) => {
                 self.mark(uid, node, State::InFlight);
                 return Ok(Reserved::Go(it.allocation));
             }
+            // Another extender, which didn't know of it, has given its place to others since; and yet
+            // it counts there while the attempt before may succeed.
+            Some(_) => return Ok(Reserved::Busy),
             None => {}
         }
         let allocation = match self.plan(node, demand)? {
@@ -252,8 +307,11 @@ impl Ledger {
         self.mark(uid, node, State::UncertainUntil(now.saturating_add(UNCERTAIN)));
     }
 
-    /// Gives back what uncertain binds hold that can't take effect any more.
+    /// Gives back what uncertain binds hold that can't take effect any more, and what pods hold beside
+    /// their place of which their node has said nothing for long.
     pub fn expire(&mut self, now: Duration) {
+        self.believe(now);
+        self.forget_departed(now);
         let is_over =
             |it: &Reservation| matches!(it.state, State::UncertainUntil(end) if end <= now);
         let over: Vec<(NodeName, PodUid)> = self
@@ -265,6 +323,48 @@ impl Ledger {
             .collect();
         for (node, uid) in &over {
             self.release(uid, node);
+        }
+    }
+
+    fn forget_departed(&mut self, now: Duration) {
+        let mut freed = Vec::new();
+        for (node, departed) in &mut self.departed {
+            if departed.expire(now) {
+                freed.push(node.clone());
+            }
+        }
+        self.departed.retain(|_, departed| !departed.is_empty());
+        for node in &freed {
+            self.count(node);
+        }
+    }
+
+    fn believe(&mut self, now: Duration) {
+        let mut sure = Vec::new();
+        for (uid, until) in &mut self.unsure {
+            if *until.get_or_insert_with(|| now.saturating_add(UNCONFIRMED)) <= now {
+                sure.push(uid.clone());
+            }
+        }
+        for uid in sure {
+            self.unsure.remove(&uid);
+            if let Some(node) = self.pods.get(&uid).and_then(|pod| pod.node.clone()) {
+                self.count(&node);
+            }
+        }
+        let mut believed = Vec::new();
+        for (uid, doubt) in &mut self.doubts {
+            if *doubt.until.get_or_insert_with(|| now.saturating_add(DOUBTED)) <= now {
+                believed.push((uid.clone(), doubt.now.clone()));
+            }
+        }
+        for (uid, claimed) in believed {
+            self.doubts.remove(&uid);
+            let Some(pod) = self.pods.get_mut(&uid) else { continue };
+            pod.claim = Claim::Of(claimed);
+            if let Some(node) = pod.node.clone() {
+                self.count(&node);
+            }
         }
     }
 
@@ -312,6 +412,19 @@ impl Ledger {
         self.reserved.values().map(BTreeMap::len).sum()
     }
 
+    /// Where a pod counts.
+    fn believed(&self, pod: &PodFacts) -> Claim {
+        if self.unsure.contains_key(&pod.uid) { Claim::Unreadable } else { pod.claim.clone() }
+    }
+
+    /// Whether the cards of an allocation that is reserved can hold all that is counted on them.
+    fn is_left(&self, node: &NodeName, allocation: Option<&Allocation>) -> bool {
+        let Some(allocation) = allocation else { return true };
+        let cards = self.usage.get(node).and_then(|usage| usage.cards.as_ref().ok());
+        let mut named = cards.into_iter().flatten().filter(|it| allocation.names(&it.card.uuid));
+        named.all(|it| it.held() <= it.card.capacity())
+    }
+
     fn mark(&mut self, uid: &PodUid, node: &NodeName, state: State) {
         if let Some(it) = self.reserved.get_mut(node).and_then(|all| all.get_mut(uid)) {
             it.state = state;
@@ -341,18 +454,21 @@ impl Ledger {
     fn count(&mut self, name: &NodeName) {
         let facts = self.nodes.get(name);
         let (bound, reserved) = (self.bound.get(name), self.reserved.get(name));
-        if facts.is_none() && bound.is_none() && reserved.is_none() {
+        let has_departed = self.departed.contains_key(name);
+        if facts.is_none() && bound.is_none() && reserved.is_none() && !has_departed {
             self.usage.remove(name);
             self.openings.remove(name);
             return;
         }
         let bound = bound.into_iter().flatten().filter_map(|uid| self.pods.get_key_value(uid));
-        let bound = bound.map(|(uid, pod)| (uid, &pod.demand, pod.claim.clone()));
+        let bound = bound.map(|(uid, pod)| (uid, &pod.demand, self.believed(pod)));
         let reserved = reserved.into_iter().flatten();
         let reserved = reserved.map(|(uid, it)| {
             (uid, &it.demand, it.allocation.clone().map_or(Claim::Absent, Claim::Of))
         });
-        let pods: Vec<(&PodUid, &Demand, Claim)> = bound.chain(reserved).collect();
+        let departed = self.departed.get(name).into_iter().flat_map(AllDeparted::iter);
+        let departed = departed.map(|(uid, it)| (uid, &it.demand, it.claim.clone()));
+        let pods: Vec<(&PodUid, &Demand, Claim)> = bound.chain(reserved).chain(departed).collect();
         let pods = pods.iter().map(|(uid, demand, claim)| (*uid, *demand, claim));
         let usage = NodeUse::of(facts.unwrap_or(&UNKNOWN), pods);
         match usage.opening() {

@@ -1,3 +1,6 @@
+mod binds;
+mod unconfirmed;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -65,6 +68,7 @@ fn pod(n: usize, on: Option<&str>, units: &[u64], claim: Claim) -> PodFacts {
         node: on.map(name),
         demand: demand(units),
         claim,
+        is_confirmed: true,
     }
 }
 
@@ -178,6 +182,12 @@ fn a_claim_that_becomes_another_one_frees_nothing_until_it_is_withdrawn() {
     assert_eq!(claims(&mut ledger, at(&[(1, 7)])), [8, 8]);
     assert_eq!(claims(&mut ledger, Claim::Absent), [8, 8], "withdrawn by the node");
     assert_eq!(claims(&mut ledger, at(&[(1, 7)])), [15, 8]);
+    assert_eq!(claims(&mut ledger, at(&[(0, 7)])), [8, 8]);
+    ledger.expire(NOW);
+    ledger.expire(NOW + Duration::from_secs(89));
+    assert_eq!(free(&ledger), [8, 8]);
+    ledger.expire(NOW + Duration::from_secs(90));
+    assert_eq!(free(&ledger), [8, 15], "the node lets it stand");
 }
 
 #[test]
@@ -255,48 +265,6 @@ fn replicas_need_one_card_with_as_many_left_and_whole_cards_are_the_kubelets() {
     ledger.set_node(&name("n"), node(vec![shared(0, 1), shared(1, 1)]));
     assert_eq!(ledger.plan(&name("n"), &asks(2)), Ok(Plan::Anywhere));
     assert_eq!(ledger.plan(&name("other"), &asks(2)), Ok(Plan::Anywhere));
-}
-
-#[test]
-fn a_bind_in_flight_holds_its_room_until_the_watch_shows_the_pod_or_it_fails() {
-    let mut ledger = ledger(vec![card(0, 15)]);
-    let Ok(Reserved::Go(Some(allocation))) =
-        ledger.reserve(&uid(1), &demand(&[8]), &name("n"), NOW)
-    else {
-        panic!()
-    };
-    assert_eq!(free(&ledger), [7]);
-    let again = |ledger: &mut Ledger| ledger.reserve(&uid(1), &demand(&[8]), &name("n"), NOW);
-    assert_eq!(again(&mut ledger), Ok(Reserved::Busy));
-    assert!(ledger.reserve(&uid(2), &demand(&[8]), &name("n"), NOW).is_err());
-    ledger.bound(&uid(1), &name("n"));
-    assert_eq!(again(&mut ledger), Ok(Reserved::AlreadyThere));
-    assert_eq!(
-        ledger.reserve(&uid(1), &demand(&[8]), &name("m"), NOW),
-        Ok(Reserved::Elsewhere(name("n")))
-    );
-    ledger.set_pod(pod(1, Some("n"), &[8], Claim::Of(allocation)));
-    assert_eq!((free(&ledger), ledger.reservations()), (vec![7], 0));
-    ledger.remove_pod(&uid(1));
-    assert_eq!(free(&ledger), [15]);
-    assert!(matches!(again(&mut ledger), Ok(Reserved::Go(_))));
-    ledger.release(&uid(1), &name("n"));
-    assert_eq!(free(&ledger), [15]);
-}
-
-#[test]
-fn a_bind_of_unknown_end_holds_its_room_while_it_may_still_take_effect() {
-    let mut ledger = ledger(vec![card(0, 8), card(1, 8)]);
-    let first = ledger.reserve(&uid(1), &demand(&[8]), &name("n"), NOW);
-    ledger.leave_open(&uid(1), &name("n"), NOW);
-    ledger.set_pod(pod(2, Some("n"), &[8], at(&[(1, 8)])));
-    ledger.remove_pod(&uid(2));
-    assert_eq!(ledger.reserve(&uid(1), &demand(&[8]), &name("n"), NOW), first);
-    ledger.leave_open(&uid(1), &name("n"), NOW);
-    ledger.expire(NOW + Duration::from_secs(89));
-    assert_eq!(free(&ledger), [0, 8]);
-    ledger.expire(NOW + Duration::from_secs(90));
-    assert_eq!(free(&ledger), [8, 8]);
 }
 
 #[test]

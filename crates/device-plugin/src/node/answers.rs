@@ -79,9 +79,11 @@ impl Node {
         if !of_memory.any(|it| it.resource == *resource) {
             return true;
         }
-        let Some(checkpoint) = state.checkpoint(&self.options.plugins_dir) else { return true };
+        if state.checkpoint(&self.options.plugins_dir).is_none() {
+            return true;
+        }
         let Some(bound) = &state.view.bound else { return true };
-        let awaited = handoff::awaited(bound, &checkpoint, resource);
+        let awaited = handoff::awaited(bound, &state.come, resource);
         awaited.into_iter().any(|units| usize::try_from(units) == Ok(size))
     }
 
@@ -96,7 +98,8 @@ impl Node {
         // Without the kubelet's books nobody knows who has come.
         let checkpoint = state.checkpoint(&self.options.plugins_dir);
         let known = state.view.bound.as_ref().zip(checkpoint);
-        let slots = known.map(|(bound, entries)| handoff::slots(bound, &entries, resource));
+        let slots =
+            known.map(|(bound, entries)| handoff::slots(bound, &entries, &state.come, resource));
         let slots = slots.unwrap_or_default();
         let (Some(plan), Some(config)) = (&state.plan, &state.view.config) else {
             return Vec::new();

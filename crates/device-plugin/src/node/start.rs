@@ -8,6 +8,7 @@ use tokio::sync::{Notify, watch};
 use super::{Footing, Node, State, log_changes};
 use crate::Options;
 use crate::activity::Activity;
+use crate::handoff::Come;
 use crate::ledger::{Ledger, Origin};
 use crate::problems::Problems;
 use crate::view::View;
@@ -38,6 +39,7 @@ impl Node {
                 checkpoint_failures: Failures::new("kubelet checkpoint can't be used"),
                 told: None,
                 is_untold: false,
+                come: Come::default(),
                 holdings_failures: Failures::new("holdings can't be written"),
             }),
             changed: watch::Sender::new(()),

@@ -5,10 +5,11 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use mpshare_scheduler::{Listeners, Outside};
+use mpshare_scheduler::{Listeners, Options, Outside};
 
 #[path = "../cluster.rs"]
 mod cluster;
@@ -56,6 +57,10 @@ fn main() -> ExitCode {
     }
 }
 
+/// A container that has died is started again in about a second, and a Binding takes a few
+/// milliseconds.
+const PREDECESSOR: Duration = Duration::from_secs(1);
+
 /// Answers until SIGTERM or SIGINT.
 fn run(args: Args) -> Result<()> {
     run_until_signal(|shutdown| async move {
@@ -72,7 +77,8 @@ fn run(args: Args) -> Result<()> {
             None => None,
         };
         let outside = if args.subtract_outside { Outside::Subtracted } else { Outside::Ignored };
-        mpshare_scheduler::run(client, Listeners { calls, status }, outside, shutdown)
+        let options = Options { outside, predecessor: PREDECESSOR };
+        mpshare_scheduler::run(client, Listeners { calls, status }, options, shutdown)
             .await
             .context("the scheduler extender can't work")
     })

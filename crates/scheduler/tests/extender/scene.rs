@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::http::Request;
 use kube::{Client, Config};
+use mpshare_scheduler::Options;
 use mpshare_testkit::fakekube::FakeKube;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -81,9 +82,7 @@ impl Scene {
         let stop = CancellationToken::new();
         let (client, token) = (self.kube.client().unwrap(), stop.clone());
         let task = tokio::spawn(async move {
-            mpshare_scheduler::run(client, listener, mpshare_scheduler::Outside::Ignored, token)
-                .await
-                .unwrap();
+            mpshare_scheduler::run(client, listener, Options::default(), token).await.unwrap();
         });
         let mut config = Config::new(format!("http://{address}").parse().unwrap());
         config.default_retry = false;

@@ -2,7 +2,7 @@
 
 use axum::http::Request;
 use kube::{Client, Config};
-use mpshare_scheduler::Listeners;
+use mpshare_scheduler::{Listeners, Options};
 use mpshare_testkit::fakekube::FakeKube;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -26,12 +26,8 @@ async fn who_reaches_the_address_for_probes_can_ask_and_not_bind() {
     let (to_calls, to_status) = (calls.local_addr().unwrap(), status.local_addr().unwrap());
     let stop = CancellationToken::new();
     let listeners = Listeners { calls, status: Some(status) };
-    let run = mpshare_scheduler::run(
-        kube.client().unwrap(),
-        listeners,
-        mpshare_scheduler::Outside::Ignored,
-        stop.clone(),
-    );
+    let run =
+        mpshare_scheduler::run(kube.client().unwrap(), listeners, Options::default(), stop.clone());
     let extender = tokio::spawn(run);
     for path in ["/healthz", "/version", "/metrics"] {
         assert_ne!(answer(to_status, "GET", path).await, "404", "{path}");

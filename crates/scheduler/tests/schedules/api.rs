@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mpshare_api::inventory_annotation::node_facts;
-use mpshare_api::names::{ALLOCATION, MEMORY_RESOURCE, NODE_GPUS};
+use mpshare_api::inventory_annotation::{NodeGpus, node_facts};
+use mpshare_api::names::{MEMORY_RESOURCE, NODE_GPUS};
 use mpshare_api::pod::{Container, Pod};
 use mpshare_core::ledger::NodeFacts;
 use serde_json::{Value, json};
@@ -34,6 +34,7 @@ pub(crate) enum Answer {
 pub(crate) struct Api {
     pub(crate) pods: BTreeMap<String, Arc<Pod>>,
     pub(crate) nodes: BTreeMap<&'static str, NodeFacts>,
+    pub(crate) gpus: BTreeMap<&'static str, NodeGpus>,
     pub(crate) changes: Vec<Change>,
     created: usize,
 }
@@ -74,11 +75,15 @@ impl Api {
         }
     }
 
-    /// Writes, or takes away, what a pod's annotation says of its place.
-    pub(crate) fn annotate(&mut self, uid: &str, text: Option<String>) {
-        self.change(uid, |pod| match text {
-            Some(text) => drop(pod.metadata.annotations.insert(ALLOCATION.to_owned(), text)),
-            None => drop(pod.metadata.annotations.remove(ALLOCATION)),
+    /// Writes annotations of a pod, or takes them away.
+    pub(crate) fn annotate(&mut self, uid: &str, changes: BTreeMap<&str, Option<String>>) {
+        self.change(uid, |pod| {
+            for (key, text) in changes {
+                match text {
+                    Some(text) => drop(pod.metadata.annotations.insert(key.to_owned(), text)),
+                    None => drop(pod.metadata.annotations.remove(key)),
+                }
+            }
         });
     }
 
@@ -126,6 +131,7 @@ impl Api {
             })
         });
         let text = Value::Array(cards.collect()).to_string();
+        self.gpus.extend(text.parse().ok().map(|gpus| (node, gpus)));
         let facts = node_facts(&[(NODE_GPUS.to_owned(), text)].into(), &BTreeMap::new());
         self.nodes.insert(node, facts.clone());
         self.changes.push(Change::Node(node, facts));

@@ -69,8 +69,9 @@ struct Relist {
 pub(crate) struct Extender {
     pub(crate) ledger: Ledger,
     calls: Vec<Call>,
-    /// What the watches have yet to deliver, in order for each object.
-    pods: BTreeMap<String, VecDeque<Option<Arc<Pod>>>>,
+    /// What the watches have yet to deliver: one of all pods, in the order of the writes, and one of the
+    /// nodes.
+    pods: VecDeque<(String, Option<Arc<Pod>>)>,
     nodes: BTreeMap<&'static str, VecDeque<NodeFacts>>,
     relist: Option<Relist>,
 }
@@ -96,6 +97,7 @@ impl Extender {
             extender.ledger.set_node(&NodeName((*name).to_owned()), facts.clone());
         }
         api.pods.values().for_each(|pod| extender.apply(Some(pod), ""));
+        extender.ledger.doubt_unconfirmed();
         extender
     }
 
@@ -103,7 +105,7 @@ impl Extender {
     pub(crate) fn hear(&mut self, change: &Change) {
         match change {
             Change::Pod(uid, pod) => {
-                self.pods.entry(uid.clone()).or_default().push_back(pod.clone());
+                self.pods.push_back((uid.clone(), pod.clone()));
             }
             Change::Node(name, facts) => {
                 self.nodes.entry(name).or_default().push_back(facts.clone());
@@ -119,31 +121,23 @@ impl Extender {
         }
     }
 
-    /// Delivers one event of one object, any of those that are the next of their object.
+    /// Delivers one event, any of those that are the next.
     pub(crate) fn deliver(&mut self, random: &mut Rng) -> bool {
         let nodes: Vec<&'static str> = self.nodes.keys().copied().collect();
-        let pods: Vec<String> = if self.relist.is_some() {
-            // The watch of pods has ended.
-            Vec::new()
-        } else {
-            self.pods.keys().cloned().collect()
-        };
-        if nodes.is_empty() && pods.is_empty() {
+        // The watch of pods has ended.
+        let has_pods = self.relist.is_none() && !self.pods.is_empty();
+        if nodes.is_empty() && !has_pods {
             return false;
         }
-        let at = random.usize(0..nodes.len() + pods.len());
+        let at = random.usize(0..nodes.len() + usize::from(has_pods));
         if let Some(name) = nodes.get(at) {
             let queue = self.nodes.entry(name).or_default();
             if let Some(facts) = queue.pop_front() {
                 self.ledger.set_node(&NodeName((*name).to_owned()), facts);
             }
             self.nodes.retain(|_, queue| !queue.is_empty());
-        } else if let Some(uid) = pods.get(at - nodes.len()) {
-            let event = self.pods.get_mut(uid).and_then(VecDeque::pop_front);
-            self.pods.retain(|_, queue| !queue.is_empty());
-            if let Some(pod) = event {
-                self.apply(pod.as_deref(), uid);
-            }
+        } else if let Some((uid, pod)) = self.pods.pop_front() {
+            self.apply(pod.as_deref(), &uid);
         }
         true
     }

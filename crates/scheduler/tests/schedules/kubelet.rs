@@ -3,9 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use mpshare_api::holdings::{Holding, PodKey};
+use mpshare_api::names::MEMORY_RESOURCE;
 use mpshare_api::pod::Pod;
-use mpshare_api::pod_allocation::{claim, text};
-use mpshare_core::ledger::{Allocation, Claim};
+use mpshare_api::pod_allocation::claim;
+use mpshare_api::{BoundPods, Holdings};
+use mpshare_config_manager::handoff::{NodePod, Plans, corrections, plans};
+use mpshare_core::ResourceName;
+use mpshare_core::ledger::{Allocation, Claim, PodFacts};
+use mpshare_core::preference::Slot;
+use mpshare_device_plugin::handoff::{Come, slots};
+use mpshare_kubelet::checkpoint::Entry;
 
 use crate::api::Api;
 
@@ -14,7 +22,7 @@ use crate::api::Api;
 pub(crate) enum Steering {
     /// By the plan of the very container. A real one doesn't know for whom it is asked.
     Exact,
-    /// By the plan of any container that waits for as much, the first to be created first.
+    /// By the plans that nobody has taken yet.
     BySize,
     /// It doesn't know yet that anybody waits; any card will do, and this number decides.
     Blind(usize),
@@ -25,15 +33,6 @@ struct Request<'a> {
     uid: &'a str,
     container: &'a str,
     units: u64,
-}
-
-/// A container that holds nothing yet.
-struct Awaited<'a> {
-    uid: &'a str,
-    container: String,
-    units: u64,
-    /// The card of its plan.
-    card: Option<usize>,
 }
 
 /// A card.
@@ -59,6 +58,9 @@ pub(crate) struct Kubelet {
     pub(crate) held: BTreeMap<String, Held>,
     /// Pods that it has decided about.
     seen: BTreeSet<String>,
+    /// What config-manager tells the plugin to steer by.
+    plans: Plans,
+    come: Come,
 }
 
 /// What became of a pod that came to the kubelet.
@@ -92,6 +94,8 @@ impl Kubelet {
             cards: cards.iter().enumerate().map(card).collect(),
             held: BTreeMap::new(),
             seen: BTreeSet::new(),
+            plans: Plans::new(),
+            come: Come::default(),
         }
     }
 
@@ -146,25 +150,23 @@ impl Kubelet {
         Admission::Admitted
     }
 
-    fn choose(&self, api: &Api, request: &Request<'_>, steering: Steering) -> Option<usize> {
+    fn choose(&mut self, api: &Api, request: &Request<'_>, steering: Steering) -> Option<usize> {
         let units = request.units;
         let mut fitting: Vec<usize> =
             (0..self.cards.len()).filter(|card| self.room(*card) >= units).collect();
         if let Steering::Blind(number) = steering {
             return fitting.get(number.checked_rem(fitting.len())?).copied();
         }
-        let awaited = self.awaited(api);
-        let is_own = |it: &&Awaited<'_>| it.uid == request.uid && it.container == request.container;
-        let own = awaited.iter().find(is_own).and_then(|it| it.card);
         if steering == Steering::Exact
-            && let Some(card) = own.filter(|card| fitting.contains(card))
+            && let Some(card) = self.own_plan(api, request).filter(|card| fitting.contains(card))
         {
             return Some(card);
         }
+        let slots = self.slots(api);
         let rank = |card: usize| {
-            let same = awaited.iter().position(|it| it.units == units && it.card == Some(card));
-            let others: u64 =
-                awaited.iter().filter(|it| it.card == Some(card)).map(|it| it.units).sum();
+            let here = |slot: &&Slot| slot.gpu.as_str() == self.cards[card].uuid;
+            let same = slots.iter().position(|slot| slot.units == units && here(&slot));
+            let others: u64 = slots.iter().filter(here).map(|slot| slot.units).sum();
             let takes_away = self.room(card).saturating_sub(others) < units;
             (same.unwrap_or(usize::MAX), takes_away, self.room(card), card)
         };
@@ -172,24 +174,69 @@ impl Kubelet {
         fitting.first().copied()
     }
 
-    fn awaited<'a>(&self, api: &'a Api) -> Vec<Awaited<'a>> {
-        let mut awaited = Vec::new();
-        for pod in api.on(self.name) {
-            let uid = pod.metadata.uid.as_str();
-            let plan = claimed(pod);
-            for wish in pod.demand().wishes() {
-                if self.held.get(uid).is_some_and(|held| held.contains_key(&wish.container)) {
-                    continue;
-                }
-                let card = plan.as_ref().and_then(|plan| {
-                    let (gpu, _) = plan.0.get(&wish.container)?.first_key_value()?;
-                    self.cards.iter().position(|card| card.uuid == gpu.as_str())
-                });
-                let (container, units) = (wish.container.clone(), wish.units);
-                awaited.push(Awaited { uid, container, units, card });
-            }
-        }
-        awaited
+    fn own_plan(&self, api: &Api, request: &Request<'_>) -> Option<usize> {
+        let plan = claimed(api.pods.get(request.uid)?)?;
+        let (gpu, _) = plan.0.get(request.container)?.first_key_value()?;
+        self.cards.iter().position(|card| card.uuid == gpu.as_str())
+    }
+
+    /// What the plugin is told of pods.
+    fn bound(&self, api: &Api) -> BoundPods {
+        let planned = |pod: NodePod| {
+            let plan = self.plans.get(&pod.facts.uid).cloned();
+            PodFacts { claim: plan.unwrap_or(pod.facts.claim.clone()), ..pod.facts }
+        };
+        BoundPods::of(&self.pods(api).into_iter().map(planned).collect::<Vec<_>>())
+    }
+
+    fn checkpoint(&self) -> Vec<Entry> {
+        let entries = self.held.iter().flat_map(|(uid, held)| {
+            held.iter().map(|(container, (card, units))| Entry {
+                pod_uid: uid.clone(),
+                container: container.clone(),
+                resource: MEMORY_RESOURCE.to_owned(),
+                device_ids: self.ids(*card, *units),
+                reply: None,
+            })
+        });
+        entries.collect()
+    }
+
+    /// What the plugin knows of plans that nobody has taken.
+    fn slots(&mut self, api: &Api) -> Vec<Slot> {
+        let (bound, checkpoint) = (self.bound(api), self.checkpoint());
+        self.come.note(&bound, &checkpoint);
+        let resource: Option<ResourceName> = MEMORY_RESOURCE.parse().ok();
+        resource.map(|it| slots(&bound, &checkpoint, &self.come, &it)).unwrap_or_default()
+    }
+
+    fn ids(&self, card: usize, units: u64) -> BTreeSet<String> {
+        (0..units).map(|unit| format!("{}::{unit}", self.cards[card].uuid)).collect()
+    }
+
+    fn pods(&self, api: &Api) -> Vec<NodePod> {
+        let all = api.on(self.name);
+        all.filter_map(|pod| NodePod::of(pod, pod.metadata.uid.clone())).collect()
+    }
+
+    fn holdings(&self) -> Holdings {
+        let entries = self.held.iter().flat_map(|(uid, held)| {
+            held.iter().map(|(container, (card, units))| Holding {
+                pod: PodKey::Uid(uid.clone()),
+                container: container.clone(),
+                resource: MEMORY_RESOURCE.to_owned(),
+                gpu: self.cards[*card].uuid.clone(),
+                units: *units,
+            })
+        });
+        Holdings::of(entries.collect())
+    }
+
+    /// What its config-manager knows by now.
+    pub(crate) fn look(&mut self, api: &Api) {
+        let gpus = api.gpus.get(self.name);
+        self.plans = plans(&self.plans, &self.pods(api), Some(&self.holdings()), gpus);
+        self.come.note(&self.bound(api), &self.checkpoint());
     }
 
     /// The container processes of a pod end: its units are free for others, before the API knows.
@@ -197,47 +244,15 @@ impl Kubelet {
         self.held.remove(uid);
     }
 
-    /// Where a pod of this node really is; `None` until all of it has come.
-    pub(crate) fn truth(&self, pod: &Pod) -> Option<Allocation> {
-        let held = self.held.get(&pod.metadata.uid)?;
-        let mut allocation = Allocation::default();
-        for wish in pod.demand().wishes() {
-            let (card, units) = held.get(&wish.container)?;
-            let uuid = self.cards[*card].uuid.parse().ok()?;
-            allocation.0.insert(wish.container.clone(), [(uuid, *units)].into());
+    /// Corrects annotations as config-manager does, by its own rules. What was
+    /// written.
+    pub(crate) fn correct(&mut self, api: &mut Api) -> Vec<String> {
+        self.look(api);
+        let gpus = api.gpus.get(self.name);
+        let all = corrections(&self.pods(api), &self.plans, &self.holdings(), gpus);
+        for correction in &all {
+            api.annotate(&correction.uid, correction.change.annotations());
         }
-        Some(allocation)
-    }
-
-    /// Corrects annotations as config-manager does: wrong claims go, all of them, before any is made
-    /// anew, and none is while a pod is on its way to its units. Whether there was anything to write.
-    pub(crate) fn correct(&self, api: &mut Api) -> bool {
-        let (mut wrong, mut absent, mut all_have_come) = (Vec::new(), Vec::new(), true);
-        for pod in api.on(self.name) {
-            let uid = &pod.metadata.uid;
-            let Some(truth) = self.truth(pod) else {
-                // One that is over, and only hasn't told so yet, doesn't come again.
-                all_have_come &= self.seen.contains(uid);
-                continue;
-            };
-            match claimed(pod) {
-                Some(claim) if claim == truth => {}
-                Some(_) => wrong.push(uid.clone()),
-                None => absent.push((uid.clone(), text(&truth))),
-            }
-        }
-        if !wrong.is_empty() {
-            for uid in wrong {
-                api.annotate(&uid, None);
-            }
-            return true;
-        }
-        if !all_have_come || absent.is_empty() {
-            return false;
-        }
-        for (uid, text) in absent {
-            api.annotate(&uid, Some(text));
-        }
-        true
+        all.iter().map(|it| format!("{}: {:?}", it.uid, it.change)).collect()
     }
 }

@@ -1,5 +1,6 @@
-//! At least ten thousand orders of events, each decided by a seed, over the real ledger and small
-//! models of everything around it: API server, watches, kubelets, kube-scheduler.
+//! At least ten thousand orders of events, each decided by a seed, over the real ledger, the real
+//! rules of the hand-off, and small models of everything around them: API server, watches, kubelets,
+//! kube-scheduler.
 //!
 //! `MPSHARE_SCHEDULE_SEED=<seed>` plays one alone and prints what happened. What the real extender
 //! does over HTTP with a whole API server is in `tests/extender/schedules.rs`.

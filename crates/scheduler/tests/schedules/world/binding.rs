@@ -2,7 +2,7 @@
 
 use mpshare_core::ledger::{NodeName, Plan};
 
-use super::{Flying, NODES, POST_LIFE, Trouble, World};
+use super::{Flying, POST_LIFE, Trouble, World};
 use crate::api::Answer;
 use crate::extender::{Begun, Extender, Post, Stamp};
 
@@ -17,7 +17,7 @@ impl World {
         let fitting = self.fitting(&uid);
         let node = match self.random.choice(&fitting) {
             Some(node) if !is_late => *node,
-            _ => NODES[self.random.usize(0..NODES.len())].0,
+            _ => self.any_node(),
         };
         if let Some(post) = self.bind(&uid, node)? {
             self.flying.push(Flying { owner: self.leader, post });
@@ -36,7 +36,7 @@ impl World {
             let plan = extender.ledger.plan(&NodeName(node.to_owned()), &demand);
             matches!(plan, Ok(Plan::On { .. }))
         };
-        NODES.iter().map(|(name, _)| *name).filter(|name| fits(name)).collect()
+        self.layout.nodes.iter().map(|(name, _)| *name).filter(|name| fits(name)).collect()
     }
 
     /// A call of `bind`; what it says without asking the API server has to be true.

@@ -2,14 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use super::{GARBAGE, NODES, SIZES, Trouble, World};
+use mpshare_api::names::ALLOCATION;
+
+use super::{GARBAGE, Trouble, World};
 use crate::kubelet::{Admission, Steering};
 
 impl World {
     pub(super) fn create(&mut self) {
+        if self.pending().len() > 5 {
+            return;
+        }
         for _ in 0..self.random.usize(1..5) {
             let containers = if self.random.u8(0..4) == 0 { 2 } else { 1 };
-            let size = || self.random.choice(SIZES).unwrap_or(1);
+            let size = || self.random.choice(self.layout.sizes).copied().unwrap_or(1);
             let units: Vec<u64> = std::iter::repeat_with(size).take(containers).collect();
             let uid = self.api.create(&units);
             self.note(|| format!("create {uid} {units:?}"));
@@ -103,8 +108,17 @@ impl World {
 
     pub(super) fn correct(&mut self) {
         let at = self.random.usize(0..self.kubelets.len());
-        let is_done = self.kubelets[at].correct(&mut self.api);
-        self.tally.corrected += usize::from(is_done);
+        self.correct_on(at);
+    }
+
+    /// Whether there was anything to correct.
+    pub(super) fn correct_on(&mut self, at: usize) -> bool {
+        let corrected = self.kubelets[at].correct(&mut self.api);
+        self.tally.corrected += usize::from(!corrected.is_empty());
+        for text in &corrected {
+            self.note(|| format!("corrected {text}"));
+        }
+        !corrected.is_empty()
     }
 
     pub(super) fn trouble(&mut self) {
@@ -129,11 +143,12 @@ impl World {
                 let Some(uid) = self.any_pod() else { return };
                 let text = self.random.choice(GARBAGE).unwrap_or_default();
                 self.note(|| format!("a user writes `{text}` into {uid}"));
-                self.api.annotate(&uid, Some(text.to_owned()));
+                let change = [(ALLOCATION, Some(text.to_owned()))];
+                self.api.annotate(&uid, change.into());
             }
             Some(Trouble::Strangers) => {
                 let Some(uid) = self.random.choice(self.pending()) else { return };
-                let node = NODES[self.random.usize(0..NODES.len())].0;
+                let node = self.any_node();
                 let answer = self.api.bind(&uid, node, &BTreeMap::new());
                 self.note(|| format!("a stranger binds {uid} to {node}: {answer:?}"));
             }

@@ -45,10 +45,7 @@ impl World {
                     self.admit_one(at, &uid, self.steering())?;
                     moves = true;
                 }
-                if self.kubelets[at].correct(&mut self.api) {
-                    self.tally.corrected += 1;
-                    moves = true;
-                }
+                moves |= self.correct_on(at);
             }
             moves |= self.finish_all();
             self.publish();
@@ -64,9 +61,10 @@ impl World {
             }
             if !moves {
                 // Longer than a bind of unknown end can take.
-                self.now += Duration::from_secs(100);
-                let now = self.now;
-                self.ask()?.ledger.expire(now);
+                let (before, after) = (self.now, self.now + Duration::from_secs(100));
+                self.now = after;
+                self.ask()?.ledger.expire(before);
+                self.ask()?.ledger.expire(after);
                 return Ok(());
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mpshare_core::ledger::{Ledger, NodeName};
 
-use super::{NODES, World};
+use super::World;
 use crate::extender::{Extender, Post};
 use crate::kubelet::{Kubelet, claimed};
 
@@ -87,21 +87,22 @@ impl World {
         for uid in &waiting {
             let demand = self.api.pods.get(uid).map(|pod| pod.demand());
             let demand = demand.unwrap_or_default();
-            for (name, _) in NODES {
-                let name = NodeName(name.to_owned());
+            for (name, _) in self.layout.nodes {
+                let name = NodeName((*name).to_owned());
                 let fits = |ledger: &Ledger| ledger.plan(&name, &demand).is_ok();
                 if fits(&fresh.ledger) {
                     return Err(format!("{uid} waits although {name} has room"));
                 }
             }
         }
+        let nodes = self.layout.nodes;
         let leader = self.ask()?;
         if leader.ledger.reservations() > 0 {
             let open = leader.ledger.reservations();
             return Err(format!("{open} binds are open for ever"));
         }
-        for (name, _) in NODES {
-            let name = NodeName(name.to_owned());
+        for (name, _) in nodes {
+            let name = NodeName((*name).to_owned());
             if leader.ledger.node(&name) != fresh.ledger.node(&name) {
                 return Err(format!("a ledger from the start sees {name} in another way"));
             }
