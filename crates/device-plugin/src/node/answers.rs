@@ -58,6 +58,10 @@ impl Node {
         while !self.knows_who_asks(resource, size) {
             tokio::select! {
                 () = tokio::time::sleep_until(deadline) => {
+                    tracing::warn!(
+                        %resource, units = size,
+                        "the kubelet asks for a container of which nobody has told; no plan is followed"
+                    );
                     self.state().is_untold = true;
                     break;
                 }
