@@ -64,7 +64,7 @@ async fn two_hundred_kills_lose_no_client_and_never_over_commit() {
 }
 
 /// The end of its last round comes on top.
-const SLICE: Duration = Duration::from_secs(120);
+const SLICE: Duration = Duration::from_mins(2);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_campaign_of_all_faults_hurts_no_client_of_a_spared_card_and_leaves_nothing_behind() {
