@@ -44,7 +44,7 @@ pub fn missing_program<P: AsRef<str>>(
     Some(Obstacle::NoProgram { program: program.as_ref().to_owned(), tried })
 }
 
-fn is_executable(path: &Path) -> bool {
+pub(super) fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open, setsid};
 
-use super::obstacle::{Obstacle, SEARCHED, missing_program};
+use super::obstacle::{Obstacle, SEARCHED, is_executable, missing_program};
 use super::{DRIVER, DaemonSettings, LaunchError, Launcher, Programs, Users};
 use crate::canary::{CANARY, Depth};
 use crate::census::CONTROL;
@@ -42,8 +42,15 @@ impl OwnSession {
         }
     }
 
+    /// The program's whole path: to look for a name in a changed `PATH` the standard library forks this
+    /// process, and copies its page tables, for each question to a daemon.
     fn command(&self, site: &DaemonSite, settings: &DaemonSettings) -> Command {
-        let mut command = Command::new(self.program());
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let [(_, directories), _] = searches(&self.programs, &path);
+        let mut found = directories.iter().map(|directory| directory.join(CONTROL));
+        let program = found.find(|program| is_executable(program));
+        let mut command = Command::new(program.unwrap_or_else(|| self.program()));
+        command.arg0(self.program());
         command.env_clear().envs(environment(std::env::vars_os(), &self.programs, site, settings));
         command
     }
