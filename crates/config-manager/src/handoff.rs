@@ -177,14 +177,14 @@ struct Exchange {
 
 impl Exchange {
     fn note(&mut self, plan: Option<&Claim>, truth: &Allocation) {
-        let plan = plan.into_iter().flat_map(places).map(|place| (place, -1));
-        for (place, one) in of(truth).map(|place| (place, 1)).chain(plan) {
+        let plan = plan.into_iter().flat_map(claimed_places).map(|place| (place, -1));
+        for (place, one) in places(truth).map(|place| (place, 1)).chain(plan) {
             *self.taken.entry(place).or_default() += one;
         }
     }
 
     fn await_one(&mut self, plan: Option<&Claim>) {
-        self.awaited.extend(plan.into_iter().flat_map(places));
+        self.awaited.extend(plan.into_iter().flat_map(claimed_places));
     }
 
     /// Whether nobody is on its way whose place somebody has taken.
@@ -195,12 +195,12 @@ impl Exchange {
 }
 
 /// The places that a claim names, by units and card.
-fn places(claim: &Claim) -> impl Iterator<Item = (u64, GpuUuid)> {
+fn claimed_places(claim: &Claim) -> impl Iterator<Item = (u64, GpuUuid)> {
     let allocation = if let Claim::Of(allocation) = claim { Some(allocation) } else { None };
-    allocation.into_iter().flat_map(of)
+    allocation.into_iter().flat_map(places)
 }
 
-fn of(allocation: &Allocation) -> impl Iterator<Item = (u64, GpuUuid)> {
+fn places(allocation: &Allocation) -> impl Iterator<Item = (u64, GpuUuid)> {
     allocation.0.values().flatten().map(|(gpu, units)| (*units, gpu.clone()))
 }
 

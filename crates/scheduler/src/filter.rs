@@ -5,12 +5,18 @@
 
 mod refusals;
 
+use std::cmp::Reverse;
+
 use mpshare_api::extender::{FilterArgs, FilterResult, HostPriority, Name, NodeList};
 use mpshare_api::pod::Pod;
-use mpshare_core::ledger::{Demand, Ledger, Unfit};
+use mpshare_core::ledger::{Demand, Ledger, Unfit, is_memory};
 use serde_json::Value;
 
 use crate::extender::Extender;
+
+/// The most nodes in an answer: of more, those that suit best. kube-scheduler, which would score
+/// each, itself looks at a part of many, but never at fewer (`minFeasibleNodesToFind`).
+const MOST_NODES: usize = 100;
 
 /// Leaves the nodes that have room.
 pub(crate) fn filter<'a>(extender: &Extender, args: FilterArgs<'a>) -> FilterResult<'a> {
@@ -78,15 +84,36 @@ fn try_filter<'a>(
     let mut result = FilterResult::default();
     match asked {
         Asked::Names(names) => {
-            result.node_names = Some(names.into_iter().filter_map(|it| judge.pass(it)).collect());
+            let mut names: Vec<Name<'a>> =
+                names.into_iter().filter_map(|it| judge.pass(it)).collect();
+            keep_best(&mut names, |name| ledger.score(&name.0, &demand), &demand);
+            result.node_names = Some(names);
         }
         Asked::Whole(mut nodes) => {
             nodes.items.retain(|node| judge.pass(name(node)).is_some());
+            keep_best(
+                &mut nodes.items,
+                |node| ledger.score(NodeList::name(node), &demand),
+                &demand,
+            );
             result.nodes = Some(nodes);
         }
     }
     refusals::tell(judge.failures, &mut result);
     Ok(result)
+}
+
+/// Leaves the nodes with the highest scores, in their order. For pods that ask for units of memory
+/// alone: of other GPUs kube-scheduler knows as much.
+fn keep_best<T>(nodes: &mut Vec<T>, score: impl Fn(&T) -> u8, demand: &Demand) {
+    if nodes.len() <= MOST_NODES || !demand.wishes().iter().all(|it| is_memory(&it.resource)) {
+        return;
+    }
+    let ranks: Vec<(Reverse<u8>, usize)> =
+        nodes.iter().enumerate().map(|(at, node)| (Reverse(score(node)), at)).collect();
+    let last = *ranks.clone().select_nth_unstable(MOST_NODES - 1).1;
+    let mut ranks = ranks.into_iter();
+    nodes.retain(|_| ranks.next().is_some_and(|rank| rank <= last));
 }
 
 struct Judge<'a, 'b> {

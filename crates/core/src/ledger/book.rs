@@ -5,9 +5,9 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
 use super::departed::{AllDeparted, UNCONFIRMED};
-use super::fit::{Plan, Unfit};
-use super::usage::{NodeUse, UNKNOWN, UNKNOWN_USE};
-use super::{Allocation, Claim, Demand, NodeFacts, NodeName, Outside, PodFacts, PodUid};
+use super::fit::{Opening, Plan, Unfit};
+use super::usage::{NodeUse, UNKNOWN, UNKNOWN_USE, is_memory};
+use super::{Allocation, Claim, Demand, NodeFacts, NodeName, Outside, PodFacts, PodUid, Wish};
 use crate::{Memory, Reason, ResourceName};
 
 /// How long a bind may still take effect of which nobody knows how it ended; the API server gives
@@ -40,7 +40,7 @@ pub struct Ledger {
     usage: HashMap<NodeName, NodeUse, BuildHasherDefault<DefaultHasher>>,
     /// [`NodeUse::opening`] of each node that has one. It says nothing that `usage` doesn't, in so little
     /// memory that the answers about thousands of nodes fit into a processor's cache.
-    openings: HashMap<NodeName, (ResourceName, u64), BuildHasherDefault<DefaultHasher>>,
+    openings: HashMap<NodeName, Opening, BuildHasherDefault<DefaultHasher>>,
     outside: Outside,
 }
 
@@ -375,11 +375,7 @@ impl Ledger {
 
     /// Whether a pod fits on a node; cheaper than [`Ledger::plan`], since nothing is put into words.
     pub fn room_for<'a>(&'a self, node: &str, demand: &'a Demand) -> Result<(), Unfit<'a>> {
-        if let ([wish], None) = (demand.wishes(), demand.several_gpus())
-            && let Some((resource, most)) = self.openings.get(node)
-            && wish.resource == *resource
-            && wish.units <= *most
-        {
+        if self.opening_for(node, demand).is_some() {
             return Ok(());
         }
         self.usage.get(node).unwrap_or(&UNKNOWN_USE).room_for(demand)
@@ -387,7 +383,21 @@ impl Ledger {
 
     /// How well a node suits a pod, 0 to 10.
     pub fn score(&self, node: &str, demand: &Demand) -> u8 {
-        self.usage.get(node).map_or(0, |usage| usage.score(demand))
+        match self.opening_for(node, demand) {
+            Some((opening, wish)) if is_memory(&wish.resource) => opening.score(wish.units),
+            _ => self.usage.get(node).map_or(0, |usage| usage.score(demand)),
+        }
+    }
+
+    /// The opening into which the one container fits that asks for something.
+    fn opening_for<'a>(
+        &'a self,
+        node: &str,
+        demand: &'a Demand,
+    ) -> Option<(&'a Opening, &'a Wish)> {
+        let ([wish], None) = (demand.wishes(), demand.several_gpus()) else { return None };
+        let opening = self.openings.get(node)?;
+        (wish.resource == opening.resource && wish.units <= opening.most).then_some((opening, wish))
     }
 
     /// What is known of a pod.

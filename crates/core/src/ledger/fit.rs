@@ -6,7 +6,7 @@
 use super::Allocation;
 use super::demand::{Demand, Wish, clients, peak};
 use super::usage::{CardUse, NodeUse, is_memory};
-use crate::placement::{self, Need, Room};
+use crate::placement::{self, Need, Policy, Room};
 use crate::{Memory, Reason, ResourceName};
 
 /// Where a pod goes on a node.
@@ -79,6 +79,26 @@ impl Unfit<'_> {
     }
 }
 
+/// What a node has for one more container.
+#[derive(Debug, Clone)]
+pub(super) struct Opening {
+    pub(super) resource: ResourceName,
+    /// The most units that one card has for one more client.
+    pub(super) most: u64,
+    free: Memory,
+    capacity: Memory,
+    unit: Memory,
+    policy: Policy,
+}
+
+impl Opening {
+    /// [`NodeUse::score`] for a container that fits.
+    pub(super) fn score(&self, units: u64) -> u8 {
+        let left = self.free.saturating_sub(self.unit.times(units));
+        placement::score(left, self.capacity, self.policy.placement())
+    }
+}
+
 impl NodeUse {
     /// Whether a pod fits.
     pub fn room_for<'a>(&'a self, demand: &'a Demand) -> Result<(), Unfit<'a>> {
@@ -94,18 +114,24 @@ impl NodeUse {
         Err(Unfit(Why::Full { node: self, needs: vec![need] }))
     }
 
-    /// The resource of the cards, where they have one, and the most units that one of them has for one
-    /// more client.
-    pub(super) fn opening(&self) -> Option<(ResourceName, u64)> {
+    /// What the node has for one more container, where its cards have one resource.
+    pub(super) fn opening(&self) -> Option<Opening> {
         let cards = self.cards.as_ref().ok()?;
         let resource = &cards.first()?.card.resource;
         if cards.iter().any(|card| card.card.resource != *resource) {
             return None;
         }
-        let rooms = cards.iter().map(|card| self.room(card));
-        let open = rooms.filter(|room| room.is_open && room.clients_left > 0);
+        let rooms = || cards.iter().map(|card| self.room(card));
+        let open = rooms().filter(|room| room.is_open && room.clients_left > 0);
         let most = open.map(|room| room.free.pieces_of(room.unit)).max().unwrap_or(0);
-        Some((resource.clone(), most))
+        Some(Opening {
+            resource: resource.clone(),
+            most,
+            free: rooms().map(|room| room.free).sum(),
+            capacity: rooms().map(|room| room.capacity).sum(),
+            unit: cards.first()?.card.unit,
+            policy: self.policy,
+        })
     }
 
     /// How well the node suits a pod, 0 to 10: 0 as well where it doesn't fit, or isn't ours to say.

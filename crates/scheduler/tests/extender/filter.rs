@@ -135,6 +135,26 @@ async fn five_thousand_nodes_are_answered() {
 }
 
 #[tokio::test]
+async fn of_many_nodes_with_room_the_hundred_that_suit_best_are_named_in_their_order() {
+    let names: Vec<String> = (0..150).map(|n| format!("n{n}")).collect();
+    let size = |n: usize| -> &[u64] { if n.is_multiple_of(2) { &[10] } else { &[4] } };
+    let nodes: Vec<(&str, &[u64])> =
+        names.iter().map(String::as_str).zip((0..).map(size)).collect();
+    let scene = Scene::with(&nodes).await;
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let answer = scene.filter(&pod("a", &["3"]), &names).await;
+    // The smaller ones are fuller then; and of the others those that were named first.
+    let best = |n: &usize| n % 2 == 1 || *n < 50;
+    let expected: Vec<String> = (0..150).filter(best).map(|n| format!("n{n}")).collect();
+    assert_eq!(answer["NodeNames"], json!(expected));
+    assert!(answer["FailedNodes"].as_object().is_none_or(serde_json::Map::is_empty), "{answer}");
+    let whole: Vec<Value> = names.iter().map(|name| json!({"metadata": {"name": name}})).collect();
+    let body = json!({"Pod": pod("b", &["3"]), "Nodes": {"items": whole}}).to_string();
+    let answer = scene.send("filter", body).await;
+    assert_eq!(answer["Nodes"]["items"].as_array().unwrap().len(), 100);
+}
+
+#[tokio::test]
 async fn the_fuller_node_scores_higher_and_the_emptier_one_where_nodes_spread() {
     let scene = Scene::with(&[("n1", &[10]), ("n2", &[10]), ("n3", &[10])]).await;
     scene.run("a", &["5"], "n1").await;
