@@ -24,7 +24,7 @@ use mpshare_api::names::{
 use mpshare_api::pod::Pod;
 use mpshare_api::pod_allocation::annotations;
 use mpshare_core::GpuUuid;
-use mpshare_core::ledger::{Allocation, Card, Claim, Demand, PodFacts, PodUid, Wish, is_memory};
+use mpshare_core::ledger::{Allocation, Card, Claim, Demand, PodFacts, PodUid, Wish};
 
 use crate::pods::kubelet_uid;
 
@@ -249,7 +249,7 @@ fn claim(truth: &Allocation, pod: &PodFacts, cards: &[Card]) -> BTreeMap<&'stati
 fn is_shared(wish: &Wish, cards: &[Card]) -> bool {
     let mut offered = cards.iter().filter(|card| card.resource == wish.resource);
     // Units of memory are placed also where a card has one alone.
-    if is_memory(&wish.resource) {
+    if wish.resource.is_memory() {
         return offered.next().is_some();
     }
     // A whole card is told of only when it is drained, beside shared ones too.

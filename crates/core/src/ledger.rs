@@ -9,6 +9,7 @@
 //! What it doesn't know: what processes really use. The node enforces that.
 
 mod book;
+mod deadline;
 mod demand;
 mod departed;
 mod fit;
@@ -20,7 +21,7 @@ mod tests;
 pub use book::{Ledger, Reserved};
 pub use demand::{Demand, Stage, Wish};
 pub use fit::{Lack, Plan, Unfit};
-pub use usage::{CardUse, NodeUse, is_memory};
+pub use usage::{CardUse, NodeUse};
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

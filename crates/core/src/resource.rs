@@ -39,6 +39,12 @@ impl ResourceName {
         self.0.split_once('/').map_or("", |(domain, _)| domain)
     }
 
+    /// Whether units of it are amounts of memory. NVIDIA's config renames the resource of its replicas
+    /// within its own domain only.
+    pub fn is_memory(&self) -> bool {
+        self.domain() != "nvidia.com"
+    }
+
     /// The part after the slash.
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or("", |(_, name)| name)

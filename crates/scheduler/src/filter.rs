@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 
 use mpshare_api::extender::{FilterArgs, FilterResult, HostPriority, Name, NodeList};
 use mpshare_api::pod::Pod;
-use mpshare_core::ledger::{Demand, Ledger, Unfit, is_memory};
+use mpshare_core::ledger::{Demand, Ledger, Unfit};
 use serde_json::Value;
 
 use crate::extender::Extender;
@@ -106,7 +106,7 @@ fn try_filter<'a>(
 /// Leaves the nodes with the highest scores, in their order. For pods that ask for units of memory
 /// alone: of other GPUs kube-scheduler knows as much.
 fn keep_best<T>(nodes: &mut Vec<T>, score: impl Fn(&T) -> u8, demand: &Demand) {
-    if nodes.len() <= MOST_NODES || !demand.wishes().iter().all(|it| is_memory(&it.resource)) {
+    if nodes.len() <= MOST_NODES || !demand.wishes().iter().all(|it| it.resource.is_memory()) {
         return;
     }
     let ranks: Vec<(Reverse<u8>, usize)> =

@@ -6,7 +6,7 @@ use super::environment::{
     MEMORY_LIMIT, NVIDIA_DEVICES, PIPE_DIRECTORY, THREAD_PERCENTAGE, is_drivers_form, memory_limit,
     pipe_directory, read_memory_limit, read_percent,
 };
-use super::fleet::{Candidates, is_memory};
+use super::fleet::Candidates;
 use super::subject::{Amount, Container, Place, Subject, Value};
 use super::{Fleet, Policy};
 use crate::{Reason, ThreadPercent};
@@ -76,7 +76,7 @@ pub fn change(subject: &Subject, fleet: &Fleet, policy: &Policy) -> Changes {
 fn scheduler(subject: &Subject, policy: &Policy) -> Option<Edit> {
     let is_open = subject.scheduler.as_deref().is_none_or(|name| name == DEFAULT_SCHEDULER);
     let mut asked = subject.containers.iter().flat_map(|container| &container.asked);
-    let is_ours = is_open && subject.node.is_none() && asked.any(|it| is_memory(&it.resource));
+    let is_ours = is_open && subject.node.is_none() && asked.any(|it| it.resource.is_memory());
     policy.scheduler_name.clone().filter(|_| is_ours).map(Edit::SetScheduler)
 }
 

@@ -54,12 +54,6 @@ pub(super) struct Candidates<'a> {
     cards: Vec<&'a FleetCard>,
 }
 
-/// Whether units of a resource are amounts of memory. NVIDIA's config renames the resource of its
-/// replicas within its own domain only.
-pub(super) fn is_memory(resource: &ResourceName) -> bool {
-    resource.domain() != "nvidia.com"
-}
-
 impl Fleet {
     /// Takes in what a node says. One without cards is forgotten.
     pub fn set(&mut self, name: &NodeName, node: FleetNode) {
@@ -114,13 +108,13 @@ impl Candidates<'_> {
     /// known yet: an autoscaler makes nodes for pods that wait. Others may be whole cards, which
     /// nobody tells of.
     pub(super) fn may_share(&self, units: u64) -> bool {
-        is_memory(self.resource) || self.sharing(units).next().is_some()
+        self.resource.is_memory() || self.sharing(units).next().is_some()
     }
 
     /// The most units that one card has, of a resource of which no card is handed out whole.
     pub(super) fn most_units(&self) -> Option<u64> {
         let most = self.cards.iter().map(|card| card.units).max();
-        most.filter(|_| is_memory(self.resource))
+        most.filter(|_| self.resource.is_memory())
     }
 
     /// The least memory that so many units are on any card that has them.

@@ -6,7 +6,7 @@ use super::environment::{
     CUDA_DEVICES, MEMORY_LIMIT, NVIDIA_DEVICES, PIPE_DIRECTORY, THREAD_PERCENTAGE, is_closed,
     is_drivers_form, memory_limit, pipe_directory, read_memory_limit, read_percent,
 };
-use super::fleet::{Candidates, is_memory};
+use super::fleet::Candidates;
 use super::subject::{Amount, Container, Subject, Value, Volume};
 use super::{Fleet, Policy, Privileged};
 use crate::{Reason, ThreadPercent};
@@ -205,7 +205,7 @@ fn shown(value: &Value) -> String {
 fn several_gpus(subject: &Subject) -> Option<Reason> {
     let label = subject.gpu_count.as_ref().filter(|label| label.as_str() != "1")?;
     let mut asked = subject.containers.iter().flat_map(|container| &container.asked);
-    let is_ours = asked.any(|it| is_memory(&it.resource));
+    let is_ours = asked.any(|it| it.resource.is_memory());
     is_ours.then(|| Reason::SeveralGpusAsked { label: label.clone() })
 }
 

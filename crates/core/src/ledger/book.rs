@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
-use super::departed::{AllDeparted, UNCONFIRMED};
+use super::deadline::Deadline;
+use super::departed::AllDeparted;
 use super::fit::{Opening, Plan, Unfit};
 use super::usage::{NodeUse, UNKNOWN, UNKNOWN_USE, is_memory};
 use super::{Allocation, Claim, Demand, NodeFacts, NodeName, Outside, PodFacts, PodUid, Wish};
@@ -13,9 +14,6 @@ use crate::{Memory, Reason, ResourceName};
 /// How long a bind may still take effect of which nobody knows how it ended; the API server gives
 /// up on a request after a minute.
 const UNCERTAIN: Duration = Duration::from_secs(90);
-
-/// How long a claim that has been changed isn't believed: a node has set a wrong one right by then.
-const DOUBTED: Duration = Duration::from_secs(90);
 
 /// All nodes and pods, and what follows from them.
 #[derive(Debug, Clone, Default)]
@@ -27,8 +25,8 @@ pub struct Ledger {
     /// The pods whose claims have been changed by who knows whom.
     doubts: BTreeMap<PodUid, Doubt>,
     /// The pods that weren't confirmed when they were first listed, and until when they aren't
-    /// believed to be where they claim to be; not known before time is looked at.
-    unsure: BTreeMap<PodUid, Option<Duration>>,
+    /// believed to be where they claim to be.
+    unsure: BTreeMap<PodUid, Deadline>,
     /// The places of pods that are gone, of each node that has such.
     departed: BTreeMap<NodeName, AllDeparted>,
     /// The pods of each node.
@@ -51,8 +49,8 @@ struct Doubt {
     before: Allocation,
     /// What is claimed now.
     now: Allocation,
-    /// From then on it's believed; not known before time is looked at.
-    until: Option<Duration>,
+    /// From then on it's believed.
+    until: Deadline,
 }
 
 #[derive(Debug, Clone)]
@@ -146,7 +144,9 @@ impl Ledger {
             self.settle(&uid);
             if self.pods.get(&uid).is_some_and(|pod| pod.is_confirmed) {
                 self.unsure.remove(&uid);
-                self.departed.get_mut(&node).map(|departed| departed.clear(&uid));
+                if let Some(departed) = self.departed.get_mut(&node) {
+                    departed.clear(&uid);
+                }
             }
             self.count(&node);
         }
@@ -156,7 +156,7 @@ impl Ledger {
     /// before the first list, and may have left them their places, nothing is known.
     pub fn doubt_unconfirmed(&mut self) {
         let unconfirmed = self.pods.values().filter(|pod| pod.node.is_some() && !pod.is_confirmed);
-        self.unsure.extend(unconfirmed.map(|pod| (pod.uid.clone(), None)));
+        self.unsure.extend(unconfirmed.map(|pod| (pod.uid.clone(), Deadline::default())));
         let nodes: BTreeSet<NodeName> =
             self.unsure.keys().filter_map(|uid| self.pods.get(uid)?.node.clone()).collect();
         for node in &nodes {
@@ -179,14 +179,16 @@ impl Ledger {
             && let Claim::Of(known) = &pod.claim
             && known != claimed
         {
-            let doubt = Doubt { before: known.clone(), now: claimed.clone(), until: None };
+            let doubt =
+                Doubt { before: known.clone(), now: claimed.clone(), until: Deadline::default() };
             self.doubts.insert(facts.uid.clone(), doubt);
         }
         match self.doubts.get_mut(&facts.uid) {
             Some(doubt) if doubt.before == *claimed => drop(self.doubts.remove(&facts.uid)),
             Some(doubt) => {
                 if doubt.now != *claimed {
-                    *doubt = Doubt { now: claimed.clone(), until: None, ..doubt.clone() };
+                    *doubt =
+                        Doubt { now: claimed.clone(), until: Deadline::default(), ..doubt.clone() };
                 }
                 facts.claim = Claim::Unreadable;
             }
@@ -340,28 +342,18 @@ impl Ledger {
     }
 
     fn believe(&mut self, now: Duration) {
-        let mut sure = Vec::new();
-        for (uid, until) in &mut self.unsure {
-            if *until.get_or_insert_with(|| now.saturating_add(UNCONFIRMED)) <= now {
-                sure.push(uid.clone());
-            }
-        }
-        for uid in sure {
-            self.unsure.remove(&uid);
+        for (uid, _) in
+            self.unsure.extract_if(.., |_, until| until.is_over(now)).collect::<Vec<_>>()
+        {
             if let Some(node) = self.pods.get(&uid).and_then(|pod| pod.node.clone()) {
                 self.count(&node);
             }
         }
-        let mut believed = Vec::new();
-        for (uid, doubt) in &mut self.doubts {
-            if *doubt.until.get_or_insert_with(|| now.saturating_add(DOUBTED)) <= now {
-                believed.push((uid.clone(), doubt.now.clone()));
-            }
-        }
-        for (uid, claimed) in believed {
-            self.doubts.remove(&uid);
+        for (uid, doubt) in
+            self.doubts.extract_if(.., |_, it| it.until.is_over(now)).collect::<Vec<_>>()
+        {
             let Some(pod) = self.pods.get_mut(&uid) else { continue };
-            pod.claim = Claim::Of(claimed);
+            pod.claim = Claim::Of(doubt.now);
             if let Some(node) = pod.node.clone() {
                 self.count(&node);
             }
@@ -464,8 +456,7 @@ impl Ledger {
     fn count(&mut self, name: &NodeName) {
         let facts = self.nodes.get(name);
         let (bound, reserved) = (self.bound.get(name), self.reserved.get(name));
-        let has_departed = self.departed.contains_key(name);
-        if facts.is_none() && bound.is_none() && reserved.is_none() && !has_departed {
+        if facts.is_none() && bound.is_none() && reserved.is_none() {
             self.usage.remove(name);
             self.openings.remove(name);
             return;

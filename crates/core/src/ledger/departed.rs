@@ -1,17 +1,15 @@
 //! Places of pods that are gone, while another pod may be in them.
 //!
 //! Pods of equal size may have got each other's places, and until their node has said so
-//! ([`super::PodFacts::is_confirmed`]) nobody here knows. When one of them goes, the place that is free then may be
-//! any of theirs. So the one that it claimed stays taken until the others are known to be where they
-//! claim to be.
+//! ([`super::PodFacts::is_confirmed`]) nobody here knows. When one of them goes, the place that is
+//! free then may be any of theirs. So the one that it claimed stays taken until the others are known
+//! to be where they claim to be.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::deadline::Deadline;
 use super::{Claim, Demand, PodFacts, PodUid};
-
-/// How long a node may take to say where its pods are; one that doesn't isn't working.
-pub(super) const UNCONFIRMED: Duration = Duration::from_secs(90);
 
 /// What is kept of a pod that is gone.
 #[derive(Debug, Clone)]
@@ -20,8 +18,8 @@ pub(super) struct Departed {
     pub(super) claim: Claim,
     /// The pods that may be in its place.
     others: BTreeSet<PodUid>,
-    /// It counts until then; not known before time is looked at.
-    until: Option<Duration>,
+    /// It counts until then.
+    until: Deadline,
 }
 
 /// All of one node.
@@ -38,29 +36,30 @@ impl AllDeparted {
             let others: BTreeSet<PodUid> =
                 others.iter().filter(may_be_there).map(|other| other.uid.clone()).collect();
             if !others.is_empty() {
-                let departed = Departed { demand: pod.demand.clone(), claim, others, until: None };
+                let departed = Departed {
+                    demand: pod.demand.clone(),
+                    claim,
+                    others,
+                    until: Deadline::default(),
+                };
                 self.0.insert(pod.uid.clone(), departed);
             }
         }
         self.clear(&pod.uid);
     }
 
-    /// It is known where this pod is. Whether that has freed a place.
-    pub(super) fn clear(&mut self, uid: &PodUid) -> bool {
-        let before = self.0.len();
+    /// It is known where this pod is.
+    pub(super) fn clear(&mut self, uid: &PodUid) {
         self.0.retain(|_, departed| {
             departed.others.remove(uid);
             !departed.others.is_empty()
         });
-        self.0.len() < before
     }
 
     /// Forgets those whose time is over. Whether that has freed a place.
     pub(super) fn expire(&mut self, now: Duration) -> bool {
         let before = self.0.len();
-        self.0.retain(|_, departed| {
-            *departed.until.get_or_insert_with(|| now.saturating_add(UNCONFIRMED)) > now
-        });
+        self.0.retain(|_, departed| !departed.until.is_over(now));
         self.0.len() < before
     }
 

@@ -176,6 +176,6 @@ fn is_whole_or_foreign(resource: &ResourceName, cards: &[CardUse]) -> bool {
 }
 
 /// Whether units of this resource are amounts of memory, placed by the scheduler.
-pub fn is_memory(resource: &ResourceName) -> bool {
+pub(super) fn is_memory(resource: &ResourceName) -> bool {
     resource.as_str() != "nvidia.com/gpu"
 }
